@@ -1,0 +1,1 @@
+//! When a refused claimant asks again.

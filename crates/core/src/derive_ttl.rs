@@ -1,0 +1,1 @@
+//! How long a TTL should be, derived from measured latencies.

@@ -1,0 +1,1 @@
+//! What a holder does about time: TTL, renewal, margins, limits.

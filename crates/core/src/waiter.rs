@@ -1,0 +1,1 @@
+//! The waiter's state machine.
