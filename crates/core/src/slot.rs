@@ -147,7 +147,9 @@ impl Slot {
         }
         if let Some(held) = &self.held {
             let record = held.record(now);
-            let position = join(line, claim, now)?;
+            // A claim whose own grant was revoked waits for nothing: once that grant has ended, it is spent, and a place
+            // would hold up those behind it.
+            let position = if record.lease_id == claim.lease_id { None } else { join(line, claim, now)? };
             let recheck = recheck(position.unwrap_or(0), record.remaining);
             return Ok(Acquired::Busy(Busy { holder: record, position, recheck }));
         }
