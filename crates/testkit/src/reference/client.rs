@@ -11,7 +11,6 @@ use std::{
 
 use leasehold_core::{
     Call, Coordinator, Error, Kind, LeaseId, Resource,
-    line::Line as _,
     profile::{Capabilities, Guarantee, Profile, Promise, QueueOrder},
     record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
     request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
@@ -31,10 +30,10 @@ pub struct Client {
 }
 
 impl Client {
-    pub(super) fn new(engine: &'static str, space: Arc<Space>, loss: Option<Loss>) -> Self {
+    pub(super) fn new(space: Arc<Space>, loss: Option<Loss>) -> Self {
         let profile = Profile {
-            engine,
-            place: format!("{engine}:"),
+            engine: "reference",
+            place: "reference:".to_owned(),
             capabilities: CAPABILITIES,
             clock: ClockRule::Boot,
             max_ttl: lock(&space.state).max_ttl,
@@ -109,11 +108,8 @@ impl Coordinator for Client {
             let (answer, mut seat) =
                 state.change(rules, &claim.resource, |seat| rules.acquire(seat, &claim, quarantined, now))?;
             self.subscribe(state, claim.lease_id);
-            // One who is told that there is nothing to do may have been the first in line: the next one must hear of it.
-            if matches!(answer, Acquired::AlreadyDone { .. } | Acquired::Spent(_)) && seat.slot.is_free(now) {
-                let first = seat.line.head(now.clock_us).unwrap_or_default();
-                state.deliver(rules.wake(&seat, first, None));
-            }
+            let next = rules.wake_after(&mut seat, &answer, now);
+            state.deliver(rules.wake(&seat, next, None));
             Ok(answer)
         }))
     }

@@ -9,7 +9,7 @@ use crate::suite::{Connecting, Engine, Hook};
 
 impl Reference {
     fn connected(&self, namespace: &Namespace, loss: Option<Loss>) -> Connecting<'static> {
-        let client = Client::new(self.name, self.space(namespace, None), loss);
+        let client = Client::new(self.space(namespace, None), loss);
         Box::pin(async move { Ok(Arc::new(client) as Arc<dyn Coordinator>) })
     }
 }

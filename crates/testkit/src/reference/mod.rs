@@ -97,7 +97,7 @@ impl Reference {
 
     /// Connects a client to a namespace, which is made if it does not exist.
     pub fn client(&self, namespace: &Namespace) -> Client {
-        Client::new(self.name, self.space(namespace, None), None)
+        Client::new(self.space(namespace, None), None)
     }
 
     fn space(&self, namespace: &Namespace, max_ttl: Option<Ttl>) -> Arc<Space> {

@@ -66,6 +66,15 @@ pub trait Rules: Send + Sync + Debug + 'static {
         })
     }
 
+    /// Whom to wake after a claim was answered.
+    fn wake_after(&self, seat: &mut Seat, answer: &Acquired, now: Now) -> Option<LeaseId> {
+        match seat.slot.wake_after(&mut seat.line, answer, now) {
+            Ok(next) => next,
+            Err(Fault::Token(_)) => None,
+            Err(Fault::Line(never)) => match never {},
+        }
+    }
+
     /// Answers a renewal. `quarantined` as for claims.
     fn renew(&self, seat: &mut Seat, renewal: &Renewal, quarantined: Option<Duration>, now: Now) -> Renewed {
         let _ = quarantined; // a lease that survived may be renewed

@@ -3,15 +3,26 @@
 use leasehold_core::{Kind, Token};
 
 use super::super::{
-    Context, Verdict,
+    Context, Failure, Verdict,
     failure::{ensure, ensure_eq, ensure_let},
     shape::{Expect as _, Shape as _},
 };
+use crate::clock::unix_us;
+
+/// A minute: well inside the ten that a floor may be ahead.
+const LEAD_US: u64 = 60_000_000;
+
+/// A floor ahead of every clock: tokens above it rise only for an engine that remembers them.
+fn ahead() -> Result<Token, Failure> {
+    Ok(Token::new(unix_us() + LEAD_US)?)
+}
 
 pub(super) async fn clause_02_tokens_rise_across_release(context: Context) -> Verdict {
     let claim = context.claim("orders/42")?;
     let client = context.client().await?;
-    let mut last: Option<Token> = None;
+    let raised = client.take(&claim.again().above(ahead()?)).await?;
+    client.end(raised.release()).await?;
+    let mut last = Some(raised.token());
     for _ in 0..40 {
         let taken = client.take(&claim.again()).await?;
         ensure!(last.is_none_or(|last| taken.token() > last), "token {} follows {last:?}", taken.token());
@@ -28,7 +39,7 @@ pub(super) async fn clause_02_tokens_rise_across_release(context: Context) -> Ve
 
 pub(super) async fn clause_02_tokens_rise_across_expiry(context: Context) -> Verdict {
     let claim = context.claim("orders/42")?.for_(context.short());
-    let first = context.main().take(&claim).await?;
+    let first = context.main().take(&claim.again().above(ahead()?)).await?;
     let second = context.until_granted(&**context.main(), &claim.again()).await?;
     ensure!(second.token() > first.token(), "token {} follows the expired {}", second.token(), first.token());
     let last = context.until_granted(&**context.main(), &claim.again()).await?;
@@ -38,7 +49,7 @@ pub(super) async fn clause_02_tokens_rise_across_expiry(context: Context) -> Ver
 
 pub(super) async fn clause_02_tokens_rise_across_revocation(context: Context) -> Verdict {
     let claim = context.claim("orders/42")?;
-    let first = context.main().take(&claim).await?;
+    let first = context.main().take(&claim.again().above(ahead()?)).await?;
     context.main().revoked(first.revocation_now()).await?;
     let second = context.main().take(&claim.again()).await?;
     ensure!(second.token() > first.token(), "token {} follows the revoked {}", second.token(), first.token());
@@ -49,7 +60,7 @@ pub(super) async fn clause_02_tokens_rise_across_reconnection(context: Context) 
     let claim = context.claim("orders/42")?;
     let first = {
         let client = context.client().await?;
-        let taken = client.take(&claim).await?;
+        let taken = client.take(&claim.again().above(ahead()?)).await?;
         client.end(taken.release()).await?;
         taken
     };
@@ -63,9 +74,6 @@ pub(super) async fn clause_02_tokens_rise_across_reconnection(context: Context) 
     );
     Ok(())
 }
-
-/// A minute: well inside the ten that a floor may be ahead.
-const LEAD_US: u64 = 60_000_000;
 
 pub(super) async fn clause_02_a_token_is_above_the_floor(context: Context) -> Verdict {
     let claim = context.claim("orders/42")?;
