@@ -57,9 +57,9 @@ impl ClockRule {
         let boot = to.boot_ns.saturating_sub(from.boot_ns);
         Duration::from_nanos(match self {
             Self::Boot => boot,
-            Self::LargestOfThree => boot
-                .max(to.raw_ns.saturating_sub(from.raw_ns))
-                .max(to.real_ns.saturating_sub(from.real_ns)),
+            Self::LargestOfThree => {
+                boot.max(to.raw_ns.saturating_sub(from.raw_ns)).max(to.real_ns.saturating_sub(from.real_ns))
+            }
         })
     }
 }
@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_back_never_widens_a_window() {
-        let window = Window::new(Reading::all(10 * SECOND), ttl(1_000), Margin::DEFAULT, ClockRule::LargestOfThree);
+        let window =
+            Window::new(Reading::all(10 * SECOND), ttl(1_000), Margin::DEFAULT, ClockRule::LargestOfThree);
         let stepped_back = Reading { real_ns: 0, ..Reading::all(11 * SECOND) };
         assert!(window.is_closed(stepped_back));
     }
