@@ -1,1 +1,4 @@
-//! Placeholder.
+//! Time-bounded, renewable, fenced leases.
+
+pub mod clock;
+pub mod coordinator;
