@@ -33,6 +33,7 @@ use crate::{
     record::{Gone, Grant, Renewed},
     request::{Release, Renewal},
     token::Token,
+    ttl::Ttl,
     window::{ClockRule, Reading, Window, nanos},
 };
 
@@ -97,8 +98,12 @@ pub enum Loss {
         /// Why.
         reason: Label,
     },
+    /// Its own guard has released it.
+    Released,
     /// It was released under the same lease id and token, by somebody else than this guard.
     ReleasedElsewhere,
+    /// This process is a forked child of the holder: the lease stays with the parent.
+    ForkedChild,
     /// The engine has no record of it: it lost its memory, or its store was replaced.
     Forgotten,
     /// The engine's clock jumped, so that its idea of the TTL cannot be relied on.
@@ -121,7 +126,9 @@ impl Loss {
             Self::Expired => "expired",
             Self::Superseded { .. } => "superseded",
             Self::Revoked { .. } => "revoked",
+            Self::Released => "released",
             Self::ReleasedElsewhere => "released_elsewhere",
+            Self::ForkedChild => "forked_child",
             Self::Forgotten => "forgotten",
             Self::StoreClockStepped => "store_clock_stepped",
             Self::Quarantined => "quarantined",
@@ -147,6 +154,10 @@ impl core::fmt::Display for Loss {
                 (true, false) => write!(f, "it was revoked ({reason})"),
                 (false, false) => write!(f, "it was revoked by {by} ({reason})"),
             },
+            Self::Released => f.write_str("its holder has released it"),
+            Self::ForkedChild => {
+                f.write_str("this process is a forked child of its holder, with which the lease stays")
+            }
             Self::ReleasedElsewhere => {
                 f.write_str("it was released by somebody who knew its lease id and token")
             }
@@ -208,6 +219,19 @@ pub struct Identity {
     pub lease_id: LeaseId,
     /// Its token.
     pub token: Token,
+}
+
+/// A lease on its way from one process to another of the same machine, whose clocks read the same in both.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Belief {
+    /// Who holds what.
+    pub identity: Identity,
+    /// The TTL that runs.
+    pub ttl: Ttl,
+    /// When the last request with a good answer was sent: the window counts from here.
+    pub sent: Reading,
+    /// When the lease was granted: `max_hold` counts from here.
+    pub opened: Reading,
 }
 
 /// One lease, seen by its holder.
@@ -274,6 +298,27 @@ impl Holder {
         holder.window = holder.capped(window);
         holder.due_ns = sent.boot_ns.saturating_add(nanos(policy.renewal_interval(random)));
         Ok(holder)
+    }
+
+    /// Takes a lease over from another process of this machine, which has stopped renewing it. The first renewal is due
+    /// at once.
+    ///
+    /// # Errors
+    /// [`Unusable::TooLate`] when its window has closed meanwhile.
+    pub fn resumed(belief: Belief, policy: Policy, rule: ClockRule, now: Reading) -> Result<Self, Unusable> {
+        let Belief { identity, ttl, sent, opened } = belief;
+        let grant = Grant { token: identity.token, ttl, granted_us: 0, adopted: true, after_lapse: false };
+        let mut holder = Self::granted(identity, &grant, policy, rule, None, sent, now, 0)?;
+        holder.opened = opened;
+        holder.window = holder.capped(holder.window);
+        holder.poke();
+        Ok(holder)
+    }
+
+    /// What another process of this machine needs to go on from here.
+    pub fn belief(&self) -> Belief {
+        let ttl = self.policy.ttl();
+        Belief { identity: self.identity.clone(), ttl, sent: self.last_good, opened: self.opened }
     }
 
     /// Who holds what.
