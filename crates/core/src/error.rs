@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn only_unavailable_and_unknown_may_be_asked_again() {
-        let kinds = [Kind::Unavailable, Kind::Unknown, Kind::Denied, Kind::Unsupported, Kind::Invalid, Kind::Corrupt];
+        let kinds =
+            [Kind::Unavailable, Kind::Unknown, Kind::Denied, Kind::Unsupported, Kind::Invalid, Kind::Corrupt];
         let transient = kinds.map(|kind| Error::new(kind, "x").is_transient());
         assert_eq!(transient, [true, true, false, false, false, false]);
     }

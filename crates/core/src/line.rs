@@ -108,8 +108,12 @@ impl Line for MemoryLine {
     }
 
     fn head(&mut self, now_us: u64) -> Result<Option<LeaseId>, Infallible> {
-        let stale: Vec<u64> =
-            self.entries.iter().take_while(|(_, entry)| entry.is_stale(now_us)).map(|(&key, _)| key).collect();
+        let stale: Vec<u64> = self
+            .entries
+            .iter()
+            .take_while(|(_, entry)| entry.is_stale(now_us))
+            .map(|(&key, _)| key)
+            .collect();
         for key in stale {
             self.entries.remove(&key);
         }

@@ -43,7 +43,8 @@ impl Resource {
     pub fn encode(&self) -> String {
         let mut out = String::with_capacity(self.0.len());
         for (at, byte) in self.0.bytes().enumerate() {
-            let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && at > 0);
+            let plain =
+                byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && at > 0);
             if plain {
                 out.push(char::from(byte));
             } else {
@@ -109,7 +110,8 @@ impl Namespace {
     /// [`Invalid`] when it is empty, too long, or has a character outside the set above.
     pub fn new(name: &str) -> Result<Self, Invalid> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-        let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let starts_well =
+            name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if name.len() > MAX_NAMESPACE_BYTES || !starts_well || !name.bytes().all(allowed) {
             return Err(Invalid::new(
                 "namespace",
@@ -204,11 +206,16 @@ mod tests {
 
     #[test]
     fn hostile_names_are_kept_apart_and_shown_harmlessly() {
-        for name in ["..", ".", "/", "a/b", "{}", "a{b}c", "*", "%", "%2F", "\n", "\u{202e}gnp", "🦀", " ", "'; DROP"] {
+        for name in
+            ["..", ".", "/", "a/b", "{}", "a{b}c", "*", "%", "%2F", "\n", "\u{202e}gnp", "🦀", " ", "'; DROP"]
+        {
             let resource = Resource::new(name).unwrap();
             assert_eq!(Resource::decode(&resource.encode()).unwrap().as_str(), name);
         }
-        assert_eq!(Resource::new("a\nb\u{202e}c\u{1b}[2J").unwrap().to_string(), "a\\u{a}b\\u{202e}c\\u{1b}[2J");
+        assert_eq!(
+            Resource::new("a\nb\u{202e}c\u{1b}[2J").unwrap().to_string(),
+            "a\\u{a}b\\u{202e}c\\u{1b}[2J"
+        );
         assert_ne!(Resource::new("%2F").unwrap().encode(), Resource::new("/").unwrap().encode());
     }
 

@@ -36,7 +36,6 @@ pub struct Capabilities {
     pub ttl_step_ms: core::num::NonZeroU32,
 }
 
-
 /// Whether waiters are served in the order in which they came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueOrder {

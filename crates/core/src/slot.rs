@@ -17,7 +17,9 @@ use core::time::Duration;
 use crate::{
     id::{HolderId, Label, LeaseId},
     line::{Line, RESERVATION, micros, recheck},
-    record::{Acquired, Busy, End, EndReason, Gone, Grant, Notice, Queued, Record, Released, Renewed, Revoked},
+    record::{
+        Acquired, Busy, End, EndReason, Gone, Grant, Notice, Queued, Record, Released, Renewed, Revoked,
+    },
     request::{Claim, Release, Renewal, Revocation},
     token::{NoToken, Token},
     ttl::Ttl,
@@ -166,7 +168,13 @@ impl Slot {
         }
         held.ttl = held.ttl.max(claim.ttl);
         held.expires_us = held.expires_us.max(expiry(claim.ttl, claim.lock_delay, now));
-        Some(Grant { token: held.token, ttl: claim.ttl, granted_us: held.granted_us, adopted: true, after_lapse: false })
+        Some(Grant {
+            token: held.token,
+            ttl: claim.ttl,
+            granted_us: held.granted_us,
+            adopted: true,
+            after_lapse: false,
+        })
     }
 
     /// Ends a grant whose TTL ran out. True when there was one.
@@ -274,7 +282,8 @@ impl Slot {
                 Released::NotHeld(self.why_gone(release.lease_id, release.token, now))
             };
             // The first in line may have gone: the next one must not wait for its re-check.
-            let wake = if left && self.is_free(now) { line.head(now.clock_us).map_err(Fault::Line)? } else { None };
+            let wake =
+                if left && self.is_free(now) { line.head(now.clock_us).map_err(Fault::Line)? } else { None };
             return Ok(Freed { answer, wake });
         };
         if release.succeeded {
@@ -321,7 +330,12 @@ impl Slot {
         Ok(freed)
     }
 
-    fn free<L: Line>(&mut self, line: &mut L, end: End, now: Now) -> Result<Option<LeaseId>, Fault<L::Error>> {
+    fn free<L: Line>(
+        &mut self,
+        line: &mut L,
+        end: End,
+        now: Now,
+    ) -> Result<Option<LeaseId>, Fault<L::Error>> {
         self.last_end = Some(end);
         self.reserve(line, now)
     }
@@ -367,14 +381,16 @@ impl Slot {
             }
         }
         match &self.last_end {
-            Some(end) if end.lease_id == lease_id && token.is_none_or(|token| token == end.token) => match &end.reason {
-                EndReason::Released => Gone::Released,
-                EndReason::Expired => Gone::Expired,
-                EndReason::Revoked(reason) => {
-                    let notice = Notice { by: end.by.clone(), reason: reason.clone() };
-                    revoked(&notice, Duration::ZERO)
+            Some(end) if end.lease_id == lease_id && token.is_none_or(|token| token == end.token) => {
+                match &end.reason {
+                    EndReason::Released => Gone::Released,
+                    EndReason::Expired => Gone::Expired,
+                    EndReason::Revoked(reason) => {
+                        let notice = Notice { by: end.by.clone(), reason: reason.clone() };
+                        revoked(&notice, Duration::ZERO)
+                    }
                 }
-            },
+            }
             _ => match self.last_token.filter(|last| token.is_some_and(|token| token < *last)) {
                 Some(token) => Gone::Superseded { token },
                 None => Gone::Absent,
