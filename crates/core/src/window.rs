@@ -6,7 +6,7 @@
 //! holder uses at most `V/(1−ρ)`, which is less: so the holder stops before the engine may grant to another.
 //!
 //! Elapsed time is the *largest* of what three clocks show, so every clock fault ends the window early, never late:
-//! BOOTTIME counts suspend, MONOTONIC_RAW is not slewed by time synchronisation, REALTIME jumps when a resumed virtual
+//! BOOTTIME counts suspend, `MONOTONIC_RAW` is not slewed by time synchronisation, REALTIME jumps when a resumed virtual
 //! machine learns the time. An engine whose own expiry clock *is* this machine's BOOTTIME uses that one alone.
 
 use core::time::Duration;
@@ -16,11 +16,11 @@ use crate::ttl::Ttl;
 /// The clocks of this machine at one moment, each in nanoseconds since an epoch of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// CLOCK_BOOTTIME: counts suspend, never steps.
+    /// `CLOCK_BOOTTIME`: counts suspend, never steps.
     pub boot_ns: u64,
-    /// CLOCK_MONOTONIC_RAW: not slewed. 0 where the rule does not need it.
+    /// `CLOCK_MONOTONIC_RAW`: not slewed. 0 where the rule does not need it.
     pub raw_ns: u64,
-    /// CLOCK_REALTIME: slewed and stepped. 0 where the rule does not need it.
+    /// `CLOCK_REALTIME`: slewed and stepped. 0 where the rule does not need it.
     pub real_ns: u64,
 }
 
