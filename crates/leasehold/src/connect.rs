@@ -137,8 +137,10 @@ async fn open_sqlite(
     max_ttl: Option<Ttl>,
     namespace: &Namespace,
 ) -> Result<Arc<dyn Coordinator>, Error> {
-    let _ = (path, max_ttl, namespace);
-    Err(Error::new(Kind::Unsupported, "sqlite is being built"))
+    use crate::coordinator::sqlite::{Options, SqliteCoordinator, default_path};
+    let path = path.map_or_else(default_path, Ok)?;
+    let options = Options { max_ttl, ..Options::default() };
+    Ok(Arc::new(SqliteCoordinator::open(&path, namespace.clone(), options)?))
 }
 
 #[cfg(not(feature = "sqlite"))]

@@ -139,6 +139,7 @@ impl MemoryStore {
         let mut spaces = lock(&self.spaces);
         let space = spaces.entry(namespace.clone()).or_default();
         space.cells.clear();
+        space.prepared = false;
         space.quarantine_until_us = now.clock_us.saturating_add(space.max_ttl.as_micros());
     }
 
@@ -162,8 +163,8 @@ impl MemoryStore {
     ) -> Result<Acquired, Error> {
         self.step(namespace, |space, now| {
             rules::check_claim(claim, space.max_ttl)?;
-            space.prepared = true;
             let quarantined = rules::left(space.quarantine_until_us, now);
+            space.prepared |= quarantined.is_none();
             let cell = space.cells.entry(claim.resource.clone()).or_default();
             cell.mailboxes.insert(claim.lease_id, Arc::downgrade(mailbox));
             let (slot, mut line) = cell.parts();
@@ -235,6 +236,9 @@ impl MemoryStore {
         self.step(namespace, |space, now| {
             if space.prepared && preparation.fresh {
                 return Err(rules::not_fresh(namespace.as_str()).at("memory:"));
+            }
+            if preparation.fresh {
+                space.quarantine_until_us = 0;
             }
             let created = !std::mem::replace(&mut space.prepared, true);
             space.max_ttl = preparation.max_ttl.unwrap_or(space.max_ttl);
