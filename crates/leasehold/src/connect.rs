@@ -138,7 +138,7 @@ async fn open_sqlite(
     namespace: &Namespace,
 ) -> Result<Arc<dyn Coordinator>, Error> {
     use crate::coordinator::sqlite::{Options, SqliteCoordinator, default_path};
-    let path = path.map_or_else(default_path, Ok)?;
+    let path = path.unwrap_or_else(default_path);
     let options = Options { max_ttl, ..Options::default() };
     Ok(Arc::new(SqliteCoordinator::open(&path, namespace.clone(), options)?))
 }
