@@ -4,7 +4,12 @@
 //! ```sh
 //! cargo run --release -p leasehold --example bench_sqlite -- [FOLDER]
 //! ```
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, reason = "a measuring tool, not a library")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a measuring tool, not a library"
+)]
 
 use std::{
     path::{Path, PathBuf},
@@ -42,7 +47,9 @@ fn main() {
     let renewal = runtime.block_on(renewals(&folder.path().join("renew.db"), 10_000));
     println!("10,000 renewals          {renewal:>9.2} us each");
     let (median, p99) = single.block_on(handover(&folder.path().join("hand.db")));
-    println!("hand-over                {median:>9.0} us median, {p99:.0} us p99 (two coordinators, one process)");
+    println!(
+        "hand-over                {median:>9.0} us median, {p99:.0} us p99 (two coordinators, one process)"
+    );
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -133,7 +140,9 @@ async fn renewals(path: &Path, count: u64) -> f64 {
         let (resource, lease_id, claim) = entry.await;
         let coordinator = Arc::clone(&coordinator);
         waiting.spawn(async move {
-            let Acquired::Granted(grant) = coordinator.acquire(claim).await.unwrap() else { panic!("not granted") };
+            let Acquired::Granted(grant) = coordinator.acquire(claim).await.unwrap() else {
+                panic!("not granted")
+            };
             Renewal { resource, lease_id, token: grant.token, ttl: Ttl::DEFAULT, lock_delay: Duration::ZERO }
         });
     }
@@ -155,7 +164,9 @@ async fn handover(path: &Path) -> (f64, f64) {
     let sides = [open(path), open(path)];
     let mut number = 1;
     let mut holder = claim("hand", number);
-    let Acquired::Granted(mut grant) = sides[0].acquire(holder.clone()).await.unwrap() else { panic!("not granted") };
+    let Acquired::Granted(mut grant) = sides[0].acquire(holder.clone()).await.unwrap() else {
+        panic!("not granted")
+    };
     let mut times = Vec::new();
     for round in 0..1_000 {
         let (from, to) = (&sides[round % 2], &sides[(round + 1) % 2]);

@@ -169,6 +169,14 @@ impl LeaseHandle {
     pub fn closes(&self) -> Reading {
         self.0.look(|holder, _| holder.window().closes())
     }
+
+    /// Ready when a renewal has moved the local deadline beyond `known`, with the new one; `None` once it can move no
+    /// more. For whoever enforces the deadline outside this process.
+    ///
+    /// **Cancel safety.** Dropping the future loses nothing: the next call answers at once.
+    pub async fn closes_after(&self, known: Reading) -> Option<Reading> {
+        self.0.moved_beyond(known).await
+    }
 }
 
 impl Deref for Lease {

@@ -36,6 +36,19 @@ async fn a_lease_is_held_renewed_past_its_ttl_and_released() {
 }
 
 #[tokio::test]
+async fn every_good_renewal_moves_the_local_deadline_on() {
+    let leases = client(&MemoryStore::default(), "x").await;
+    let lease = leases.lease("r").ttl(ms(300)).acquire().await.unwrap();
+    let first = lease.closes();
+    let second = lease.closes_after(first).await.unwrap();
+    let third = lease.closes_after(second).await.unwrap();
+    assert!(first.boot_ns < second.boot_ns && second.boot_ns < third.boot_ns);
+    let worker = lease.handle();
+    assert_eq!(lease.release().await.unwrap(), Ended::Released);
+    assert_eq!(worker.closes_after(third).await, None);
+}
+
+#[tokio::test]
 async fn a_busy_answer_names_the_holder_and_leaves_nothing_behind() {
     let store = MemoryStore::default();
     let (one, two) = (client(&store, "one").await, client(&store, "two").await);

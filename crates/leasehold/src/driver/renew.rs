@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Error, record::Renewed};
+use leasehold_core::{Error, Kind, record::Renewed};
 
 use crate::observe;
 
@@ -38,15 +38,19 @@ async fn send_batch(core: &Core, batch: Vec<Due>) {
             }
         }
         Ok(_) => {
-            let error =
-                Error::new(leasehold_core::Kind::Corrupt, "the coordinator did not answer every renewal");
-            batch.iter().for_each(|due| ring |= apply(core, due, Err(error.clone()), random));
+            let error = Error::new(Kind::Corrupt, "the coordinator did not answer every renewal");
+            ring = fail(core, &batch, &error);
         }
-        Err(error) => batch.iter().for_each(|due| ring |= apply(core, due, Err(error.clone()), random)),
+        Err(error) => ring = fail(core, &batch, &error),
     }
     if ring {
         core.bell.notify_one();
     }
+}
+
+/// The whole batch failed.
+fn fail(core: &Core, batch: &[Due], error: &Error) -> bool {
+    batch.iter().fold(false, |ring, due| apply(core, due, Err(error.clone()), 0) | ring)
 }
 
 fn patience(due: &Due) -> Duration {

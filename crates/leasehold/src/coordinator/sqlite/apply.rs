@@ -136,7 +136,9 @@ impl<'a> Step<'a> {
         }
         let (boot, until, span): (String, i64, i64) = self
             .connection
-            .prepare_cached("SELECT quarantine_boot, quarantine_until, quarantine_span FROM store WHERE id = 1")?
+            .prepare_cached(
+                "SELECT quarantine_boot, quarantine_until, quarantine_span FROM store WHERE id = 1",
+            )?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         if span == 0 {
             return Ok(None);
@@ -145,7 +147,8 @@ impl<'a> Step<'a> {
             Relation::Same => until.unsigned_abs(),
             Relation::Rebooted => 0,
             Relation::Unknown => {
-                let stamp = Stamp { boot: NO_BOOT, at_us: until.unsigned_abs(), span_us: span.unsigned_abs() };
+                let stamp =
+                    Stamp { boot: NO_BOOT, at_us: until.unsigned_abs(), span_us: span.unsigned_abs() };
                 let observe = !self.connection.is_readonly("main").unwrap_or(false) && self.writes();
                 self.clocks.observed(self.connection, 0, stamp, now, observe)?
             }
@@ -197,7 +200,8 @@ impl<'a> Step<'a> {
             head: None,
         };
         let decided = decide(&mut slot, &mut line);
-        let ring = line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
+        let ring =
+            line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
         let answer = match decided {
             Ok(answer) => Ok((answer, ring)),
             Err(Fault::Line(failure)) => return Err(failure),
@@ -299,7 +303,8 @@ impl<'a> Step<'a> {
 
     pub(super) fn revoke(&mut self, revocation: &Revocation, now: Now) -> Outcome<Revoked> {
         let wake = self.load(&revocation.resource.encode(), now)?.1.wake;
-        let freed = self.change(&revocation.resource, now, |slot, line| slot.revoke(line, revocation, now))?;
+        let freed =
+            self.change(&revocation.resource, now, |slot, line| slot.revoke(line, revocation, now))?;
         Ok(freed.map(|freed| {
             if let (Revoked::Ended { record, .. }, Some(address)) = (&freed.0.answer, wake) {
                 let ring = Ring { address, lease_id: record.lease_id, reserved: None };

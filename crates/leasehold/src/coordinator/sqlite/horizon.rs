@@ -38,7 +38,13 @@ impl Horizon {
     }
 
     /// Raises it to `until_us` where it is lower. The passage stands for the right to.
-    pub(super) fn raise(gate: &Gate, _passage: &Passage<'_>, mine: &Boot, local: bool, until_us: u64) -> io::Result<()> {
+    pub(super) fn raise(
+        gate: &Gate,
+        _passage: &Passage<'_>,
+        mine: &Boot,
+        local: bool,
+        until_us: u64,
+    ) -> io::Result<()> {
         let raised = match Self::read(gate)? {
             Self::Until(boot, us) => match mine.relation(&boot, local) {
                 Relation::Same if us >= until_us => return Ok(()),
@@ -78,7 +84,9 @@ fn parse(record: &[u8]) -> Option<Horizon> {
 
 /// FNV-1a: against torn and foreign content, not against an attacker, who could write the database itself.
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

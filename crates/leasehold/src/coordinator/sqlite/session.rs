@@ -98,7 +98,12 @@ impl Session {
     }
 
     /// Applies `requests` in the transaction that has begun, and commits it. `passage` stands for the right to write.
-    pub(super) fn apply(&mut self, requests: &[&Request], context: &Context, passage: Option<&Passage<'_>>) -> Done {
+    pub(super) fn apply(
+        &mut self,
+        requests: &[&Request],
+        context: &Context,
+        passage: Option<&Passage<'_>>,
+    ) -> Done {
         let applied = self.apply_all(requests, context, passage);
         match applied {
             Ok((answers, effects)) => self.commit(answers, effects),
@@ -193,7 +198,8 @@ fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
     Ok(match request {
         Request::Acquire(claim) => step.acquire(claim, now)?.map(Reply::Acquired),
         Request::Renew(renewals) => {
-            let answers = renewals.iter().map(|renewal| step.renew(renewal, now)).collect::<Result<_, _>>()?;
+            let answers =
+                renewals.iter().map(|renewal| step.renew(renewal, now)).collect::<Result<_, _>>()?;
             Ok(Reply::Renewed(answers))
         }
         Request::Release(release) => step.release(release, now)?.map(Reply::Released),
@@ -204,4 +210,3 @@ fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
         Request::PassOver(resource) => step.pass_over(resource, now)?.map(|()| Reply::Passed),
     })
 }
-
