@@ -2,4 +2,6 @@
 //!
 //! Not an interface for other programs: that is the `leasehold` crate.
 
+mod exit;
+mod run;
 pub mod supervise;

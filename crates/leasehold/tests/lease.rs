@@ -124,7 +124,10 @@ async fn a_revoked_holder_is_told_at_once_by_whom_and_why() {
     };
     let _ = two.revoke(revocation).await.unwrap();
     let loss = tokio::time::timeout(Duration::from_secs(10), lease.lost()).await.expect("told by a wake");
-    assert_eq!(loss, Loss::Revoked { by: Label::new("ops").unwrap(), reason: Label::new("deploy").unwrap() });
+    assert_eq!(
+        loss,
+        Loss::Revoked { by: Label::new("ops").unwrap(), reason: Label::new("deploy").unwrap(), freed: false }
+    );
     drop(lease);
     free(&two, "r").await;
 }
