@@ -50,6 +50,13 @@ struct Space {
     token_floor: Option<Token>,
 }
 
+/// What is known of the file for as long as it is open.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    /// A file is quarantined when it is made, or never.
+    quarantine_over: bool,
+}
+
 /// Fixed facts of the coordinator whose requests are applied.
 #[derive(Debug)]
 pub(super) struct Setting {
@@ -68,6 +75,7 @@ pub(super) struct Step<'a> {
     pub(super) ringer: &'a Ringer,
     pub(super) setting: &'a Setting,
     pub(super) effects: Effects,
+    memo: &'a mut Memo,
     space: Option<Option<Space>>,
 }
 
@@ -77,8 +85,9 @@ impl<'a> Step<'a> {
         clocks: &'a mut Clocks,
         ringer: &'a Ringer,
         setting: &'a Setting,
+        memo: &'a mut Memo,
     ) -> Self {
-        Self { connection, clocks, ringer, setting, effects: Effects::default(), space: None }
+        Self { connection, clocks, ringer, setting, effects: Effects::default(), memo, space: None }
     }
 
     fn space(&mut self) -> Result<Option<Space>, Failure> {
@@ -131,28 +140,32 @@ impl<'a> Step<'a> {
 
     /// Time until the namespace grants, while the file is younger than grants that an older one may have held.
     pub(super) fn quarantine(&mut self, now: Now) -> Result<Option<Duration>, Failure> {
-        if self.space()?.is_some_and(|space| space.fresh) {
+        if self.memo.quarantine_over || self.space()?.is_some_and(|space| space.fresh) {
             return Ok(None);
         }
         let (boot, until, span): (String, i64, i64) = self
             .connection
-            .prepare_cached("SELECT quarantine_boot, quarantine_until, quarantine_span FROM store WHERE id = 1")?
+            .prepare_cached(
+                "SELECT quarantine_boot, quarantine_until, quarantine_span FROM store WHERE id = 1",
+            )?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        if span == 0 {
-            return Ok(None);
-        }
         let until_us = match self.clocks.mine().relation(&Boot::parse(&boot), self.clocks.is_local()) {
+            _ if span == 0 => 0,
             Relation::Same => until.unsigned_abs(),
             Relation::Rebooted => 0,
             Relation::Unknown => {
-                let stamp = Stamp { boot: NO_BOOT, at_us: until.unsigned_abs(), span_us: span.unsigned_abs() };
-                let observe = !self.connection.is_readonly("main").unwrap_or(false) && self.writes();
+                let stamp =
+                    Stamp { boot: NO_BOOT, at_us: until.unsigned_abs(), span_us: span.unsigned_abs() };
+                let observe = self.writes();
                 self.clocks.observed(self.connection, 0, stamp, now, observe)?
             }
         };
-        Ok(rules::left(until_us, now))
+        let left = rules::left(until_us, now);
+        self.memo.quarantine_over = left.is_none();
+        Ok(left)
     }
 
+    /// True in a transaction that writes.
     fn writes(&self) -> bool {
         matches!(self.connection.transaction_state(Some("main")), Ok(rusqlite::TransactionState::Write))
     }
@@ -197,7 +210,8 @@ impl<'a> Step<'a> {
             head: None,
         };
         let decided = decide(&mut slot, &mut line);
-        let ring = line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
+        let ring =
+            line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
         let answer = match decided {
             Ok(answer) => Ok((answer, ring)),
             Err(Fault::Line(failure)) => return Err(failure),
@@ -299,7 +313,8 @@ impl<'a> Step<'a> {
 
     pub(super) fn revoke(&mut self, revocation: &Revocation, now: Now) -> Outcome<Revoked> {
         let wake = self.load(&revocation.resource.encode(), now)?.1.wake;
-        let freed = self.change(&revocation.resource, now, |slot, line| slot.revoke(line, revocation, now))?;
+        let freed =
+            self.change(&revocation.resource, now, |slot, line| slot.revoke(line, revocation, now))?;
         Ok(freed.map(|freed| {
             if let (Revoked::Ended { record, .. }, Some(address)) = (&freed.0.answer, wake) {
                 let ring = Ring { address, lease_id: record.lease_id, reserved: None };

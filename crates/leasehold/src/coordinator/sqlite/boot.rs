@@ -29,7 +29,8 @@ impl Boot {
     /// This process's own.
     pub(super) fn read() -> Self {
         // Without a boot id, nobody shares our clock as far as anyone can tell: every run is an identity of its own.
-        let boot = word("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| format!("unknown-{}", random_word()));
+        let boot =
+            word("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| format!("unknown-{}", random_word()));
         let machine = word("/etc/machine-id").unwrap_or_else(|| "-".to_owned());
         Self { machine, boot, offset: offset() }
     }
@@ -57,7 +58,7 @@ impl Boot {
         if self.boot == other.boot {
             return if self.offset == other.offset { Relation::Same } else { Relation::Unknown };
         }
-        let same_machine = self.machine == other.machine && self.machine.len() > 1;
+        let same_machine = self.machine == other.machine && self.machine != "-";
         let known = !self.boot.starts_with("unknown-") && !other.boot.starts_with("unknown-");
         if local && same_machine && known { Relation::Rebooted } else { Relation::Unknown }
     }
@@ -66,14 +67,16 @@ impl Boot {
 fn word(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let word = text.trim();
-    let plain = !word.is_empty() && word.len() <= 64 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let plain =
+        !word.is_empty() && word.len() <= 64 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     plain.then(|| word.to_owned())
 }
 
 /// The boot-time shift of this process's time namespace, `seconds.nanoseconds`; `none` on kernels without them.
 fn offset() -> String {
     let Ok(text) = fs::read_to_string("/proc/self/timens_offsets") else { return "none".to_owned() };
-    let mut words = text.lines().find(|line| line.starts_with("boottime")).unwrap_or_default().split_whitespace();
+    let mut words =
+        text.lines().find(|line| line.starts_with("boottime")).unwrap_or_default().split_whitespace();
     match (words.nth(1), words.next()) {
         (Some(seconds), Some(nanos)) => format!("{seconds}.{nanos}"),
         _ => "none".to_owned(),

@@ -149,7 +149,9 @@ impl Clocks {
             return Ok(self.my_id);
         }
         let text = self.mine.text();
-        Ok(connection.query_row("SELECT id FROM boot WHERE identity = ?1", [&text], |row| row.get(0)).optional()?)
+        Ok(connection
+            .query_row("SELECT id FROM boot WHERE identity = ?1", [&text], |row| row.get(0))
+            .optional()?)
     }
 }
 

@@ -90,7 +90,8 @@ impl SqlLine<'_> {
     }
 
     fn remove(&mut self, sequence: i64) -> Result<(), Failure> {
-        let gone = self.connection.prepare_cached("DELETE FROM queue WHERE sequence = ?1")?.execute([sequence])?;
+        let gone =
+            self.connection.prepare_cached("DELETE FROM queue WHERE sequence = ?1")?.execute([sequence])?;
         self.count_down(gone);
         Ok(())
     }

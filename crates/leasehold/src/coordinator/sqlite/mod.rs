@@ -139,9 +139,12 @@ impl SqliteCoordinator {
 
     async fn ask(&self, request: Request) -> Result<Reply, Error> {
         if std::process::id() != self.process {
-            return Err(Error::new(Kind::Unsupported, "the lease file was opened before this process was forked")
-                .at(&self.profile.place)
-                .advise("a forked child must open its own"));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "the lease file was opened before this process was forked",
+            )
+            .at(&self.profile.place)
+            .advise("a forked child must open its own"));
         }
         let (answer, answered) = oneshot::channel();
         self.inbox.send(Job { request, answer: Some(answer) }, &self.profile.place);
@@ -150,7 +153,8 @@ impl SqliteCoordinator {
 
     /// The worker ended without an answer, or answered another question: both are bugs of ours.
     fn gone(&self) -> Error {
-        Error::new(Kind::Unknown, "the thread of the lease file has ended unexpectedly").at(&self.profile.place)
+        Error::new(Kind::Unknown, "the thread of the lease file has ended unexpectedly")
+            .at(&self.profile.place)
     }
 }
 
