@@ -191,7 +191,7 @@ impl MemoryStore {
             let cell = space.cells.entry(release.resource.clone()).or_default();
             let (slot, mut line) = cell.parts();
             let freed = slot.release(&mut line, release, now).map_err(refuse);
-            finish(cell, None, freed.map_err(|error| error.on(&release.resource))?)
+            Ok(finish(cell, None, freed.map_err(|error| error.on(&release.resource))?))
         })
     }
 
@@ -203,7 +203,7 @@ impl MemoryStore {
             let freed = slot.revoke(&mut line, revocation, now).map_err(refuse);
             let freed = freed.map_err(|error| error.on(&revocation.resource))?;
             let holder = holder.filter(|_| matches!(freed.answer, Revoked::Ended { .. }));
-            finish(cell, holder, freed)
+            Ok(finish(cell, holder, freed))
         })
     }
 
@@ -249,13 +249,14 @@ impl MemoryStore {
 }
 
 /// Sends the wakes of a step and gives its answer.
-fn finish<T>(cell: &mut Cell, holder: Option<(Arc<Mailbox>, Wake)>, freed: Freed<T>) -> Result<T, Error> {
+fn finish<T>(cell: &mut Cell, holder: Option<(Arc<Mailbox>, Wake)>, freed: Freed<T>) -> T {
     let waiter = cell.mailbox(freed.wake);
     cell.tidy();
     [holder, waiter].into_iter().flatten().for_each(|(mailbox, wake)| mailbox.push(wake));
-    Ok(freed.answer)
+    freed.answer
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "an adapter for map_err")]
 fn refuse(fault: Fault<Infallible>) -> Error {
     match fault {
         Fault::Line(never) => match never {},

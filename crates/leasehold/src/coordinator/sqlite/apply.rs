@@ -57,6 +57,13 @@ pub(super) struct Memo {
     quarantine_over: bool,
 }
 
+/// Whether the namespace was looked for in this transaction, and what was found.
+#[derive(Clone, Copy, Debug)]
+enum Lookup {
+    Pending,
+    Done(Option<Space>),
+}
+
 /// Fixed facts of the coordinator whose requests are applied.
 #[derive(Debug)]
 pub(super) struct Setting {
@@ -76,7 +83,7 @@ pub(super) struct Step<'a> {
     pub(super) setting: &'a Setting,
     pub(super) effects: Effects,
     memo: &'a mut Memo,
-    space: Option<Option<Space>>,
+    space: Lookup,
 }
 
 impl<'a> Step<'a> {
@@ -87,11 +94,19 @@ impl<'a> Step<'a> {
         setting: &'a Setting,
         memo: &'a mut Memo,
     ) -> Self {
-        Self { connection, clocks, ringer, setting, effects: Effects::default(), memo, space: None }
+        Self {
+            connection,
+            clocks,
+            ringer,
+            setting,
+            effects: Effects::default(),
+            memo,
+            space: Lookup::Pending,
+        }
     }
 
     fn space(&mut self) -> Result<Option<Space>, Failure> {
-        if let Some(known) = self.space {
+        if let Lookup::Done(known) = self.space {
             return Ok(known);
         }
         let found = self
@@ -112,7 +127,8 @@ impl<'a> Step<'a> {
                 token_floor: Token::new(token_floor.unsigned_abs()).ok(),
             }),
         };
-        Ok(*self.space.insert(found))
+        self.space = Lookup::Done(found);
+        Ok(found)
     }
 
     pub(super) fn space_id(&mut self) -> Result<Option<i64>, Failure> {
@@ -126,7 +142,7 @@ impl<'a> Step<'a> {
         )?;
         let id = self.connection.last_insert_rowid();
         let space = Space { id, max_ttl, settled, fresh, token_floor: None };
-        self.space = Some(Some(space));
+        self.space = Lookup::Done(Some(space));
         Ok(space)
     }
 
@@ -268,7 +284,7 @@ impl<'a> Step<'a> {
             self.change(&claim.resource, now, |slot, line| slot.acquire(line, claim, quarantined, now))?;
         if !space.settled && matches!(&answer, Ok((Acquired::Granted(_), _))) {
             self.connection.execute("UPDATE space SET settled = 1 WHERE id = ?1", [space.id])?;
-            self.space = None;
+            self.space = Lookup::Pending;
         }
         Ok(answer.map(|(answer, _)| answer))
     }
@@ -352,7 +368,7 @@ impl<'a> Step<'a> {
                     "UPDATE space SET max_ttl_ms = ?2, settled = 1, fresh = fresh OR ?3 WHERE id = ?1",
                     params![space.id, signed(max_ttl.as_millis()), preparation.fresh],
                 )?;
-                self.space = None;
+                self.space = Lookup::Pending;
             }
         }
         let created = existing.is_none_or(|space| !space.settled);

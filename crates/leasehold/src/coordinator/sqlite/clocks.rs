@@ -59,12 +59,11 @@ impl Clocks {
         let found = connection
             .query_row("SELECT id FROM boot WHERE identity = ?1", [&text], |row| row.get(0))
             .optional()?;
-        let id = match found {
-            Some(id) => id,
-            None => {
-                connection.execute("INSERT INTO boot (identity) VALUES (?1)", [&text])?;
-                connection.last_insert_rowid()
-            }
+        let id = if let Some(id) = found {
+            id
+        } else {
+            connection.execute("INSERT INTO boot (identity) VALUES (?1)", [&text])?;
+            connection.last_insert_rowid()
         };
         self.relations.insert(id, Relation::Same);
         self.my_id = Some(id);
