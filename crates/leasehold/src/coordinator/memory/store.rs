@@ -168,9 +168,18 @@ impl MemoryStore {
             let cell = space.cells.entry(claim.resource.clone()).or_default();
             cell.mailboxes.insert(claim.lease_id, Arc::downgrade(mailbox));
             let (slot, mut line) = cell.parts();
-            let answer = slot.acquire(&mut line, claim, quarantined, now).map_err(refuse);
-            cell.tidy();
-            answer.map_err(|error| error.on(&claim.resource))
+            let freed = slot.acquire(&mut line, claim, quarantined, now).and_then(|answer| {
+                let wake = slot.wake_after(&mut line, &answer, now)?;
+                Ok(Freed { answer, wake })
+            });
+            let freed = freed.map_err(refuse).map_err(|error| error.on(&claim.resource));
+            match freed {
+                Ok(freed) => Ok(finish(cell, None, freed)),
+                Err(error) => {
+                    cell.tidy();
+                    Err(error)
+                }
+            }
         })
     }
 

@@ -280,13 +280,17 @@ impl<'a> Step<'a> {
             return Ok(Err(error.on(&claim.resource)));
         }
         let quarantined = self.quarantine(now)?;
-        let answer =
-            self.change(&claim.resource, now, |slot, line| slot.acquire(line, claim, quarantined, now))?;
-        if !space.settled && matches!(&answer, Ok((Acquired::Granted(_), _))) {
+        let freed = self.change(&claim.resource, now, |slot, line| {
+            let answer = slot.acquire(line, claim, quarantined, now)?;
+            let wake = slot.wake_after(line, &answer, now)?;
+            Ok(Freed { answer, wake })
+        })?;
+        let answer = freed.map(|freed| self.freed(freed));
+        if !space.settled && matches!(&answer, Ok(Acquired::Granted(_))) {
             self.connection.execute("UPDATE space SET settled = 1 WHERE id = ?1", [space.id])?;
             self.space = Lookup::Pending;
         }
-        Ok(answer.map(|(answer, _)| answer))
+        Ok(answer)
     }
 
     /// A client that would quarantine for another time than the file's grants may last is refused.

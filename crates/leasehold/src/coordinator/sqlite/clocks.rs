@@ -155,6 +155,6 @@ impl Clocks {
 }
 
 /// `T·(1+2ρ) + ε` with ρ = 5,000 ppm and ε = 2 ms: what the holder's own window is short of, on the other side.
-pub(super) fn with_margin(span_us: u64) -> u64 {
+fn with_margin(span_us: u64) -> u64 {
     span_us.saturating_add(span_us / 100).saturating_add(2_000)
 }
