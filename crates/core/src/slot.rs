@@ -147,7 +147,9 @@ impl Slot {
         }
         if let Some(held) = &self.held {
             let record = held.record(now);
-            let position = join(line, claim, now)?;
+            // A claim whose own grant was revoked waits for nothing: once that grant has ended, it is spent, and a place
+            // would hold up those behind it.
+            let position = if record.lease_id == claim.lease_id { None } else { join(line, claim, now)? };
             let recheck = recheck(position.unwrap_or(0), record.remaining);
             return Ok(Acquired::Busy(Busy { holder: record, position, recheck }));
         }
@@ -158,6 +160,24 @@ impl Slot {
             return Ok(Acquired::Queued(queued));
         }
         self.grant(line, claim, after_lapse, now).map(Acquired::Granted)
+    }
+
+    /// Whom to wake once the answer to a claim is durable: the next in line, when the claimant was told that there is nothing
+    /// to do and so left a free resource to the others. It may have been the one for whom the resource was reserved, and the
+    /// others must not sleep until their next re-check.
+    ///
+    /// # Errors
+    /// [`Fault::Line`] when the queue's store failed.
+    pub fn wake_after<L: Line>(
+        &self,
+        line: &mut L,
+        answer: &Acquired,
+        now: Now,
+    ) -> Result<Option<LeaseId>, Fault<L::Error>> {
+        match answer {
+            Acquired::AlreadyDone { .. } if self.is_free(now) => line.head(now.clock_us).map_err(Fault::Line),
+            _ => Ok(None),
+        }
     }
 
     /// A repeated claim whose first attempt was granted: the same grant, its TTL running anew.

@@ -168,9 +168,18 @@ impl MemoryStore {
             let cell = space.cells.entry(claim.resource.clone()).or_default();
             cell.mailboxes.insert(claim.lease_id, Arc::downgrade(mailbox));
             let (slot, mut line) = cell.parts();
-            let answer = slot.acquire(&mut line, claim, quarantined, now).map_err(refuse);
-            cell.tidy();
-            answer.map_err(|error| error.on(&claim.resource))
+            let freed = slot.acquire(&mut line, claim, quarantined, now).and_then(|answer| {
+                let wake = slot.wake_after(&mut line, &answer, now)?;
+                Ok(Freed { answer, wake })
+            });
+            let freed = freed.map_err(refuse).map_err(|error| error.on(&claim.resource));
+            match freed {
+                Ok(freed) => Ok(finish(cell, None, freed)),
+                Err(error) => {
+                    cell.tidy();
+                    Err(error)
+                }
+            }
         })
     }
 
@@ -191,7 +200,7 @@ impl MemoryStore {
             let cell = space.cells.entry(release.resource.clone()).or_default();
             let (slot, mut line) = cell.parts();
             let freed = slot.release(&mut line, release, now).map_err(refuse);
-            finish(cell, None, freed.map_err(|error| error.on(&release.resource))?)
+            Ok(finish(cell, None, freed.map_err(|error| error.on(&release.resource))?))
         })
     }
 
@@ -203,7 +212,7 @@ impl MemoryStore {
             let freed = slot.revoke(&mut line, revocation, now).map_err(refuse);
             let freed = freed.map_err(|error| error.on(&revocation.resource))?;
             let holder = holder.filter(|_| matches!(freed.answer, Revoked::Ended { .. }));
-            finish(cell, holder, freed)
+            Ok(finish(cell, holder, freed))
         })
     }
 
@@ -249,13 +258,14 @@ impl MemoryStore {
 }
 
 /// Sends the wakes of a step and gives its answer.
-fn finish<T>(cell: &mut Cell, holder: Option<(Arc<Mailbox>, Wake)>, freed: Freed<T>) -> Result<T, Error> {
+fn finish<T>(cell: &mut Cell, holder: Option<(Arc<Mailbox>, Wake)>, freed: Freed<T>) -> T {
     let waiter = cell.mailbox(freed.wake);
     cell.tidy();
     [holder, waiter].into_iter().flatten().for_each(|(mailbox, wake)| mailbox.push(wake));
-    Ok(freed.answer)
+    freed.answer
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "an adapter for map_err")]
 fn refuse(fault: Fault<Infallible>) -> Error {
     match fault {
         Fault::Line(never) => match never {},

@@ -50,6 +50,20 @@ struct Space {
     token_floor: Option<Token>,
 }
 
+/// What is known of the file for as long as it is open.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    /// A file is quarantined when it is made, or never.
+    quarantine_over: bool,
+}
+
+/// Whether the namespace was looked for in this transaction, and what was found.
+#[derive(Clone, Copy, Debug)]
+enum Lookup {
+    Pending,
+    Done(Option<Space>),
+}
+
 /// Fixed facts of the coordinator whose requests are applied.
 #[derive(Debug)]
 pub(super) struct Setting {
@@ -68,7 +82,8 @@ pub(super) struct Step<'a> {
     pub(super) ringer: &'a Ringer,
     pub(super) setting: &'a Setting,
     pub(super) effects: Effects,
-    space: Option<Option<Space>>,
+    memo: &'a mut Memo,
+    space: Lookup,
 }
 
 impl<'a> Step<'a> {
@@ -77,12 +92,21 @@ impl<'a> Step<'a> {
         clocks: &'a mut Clocks,
         ringer: &'a Ringer,
         setting: &'a Setting,
+        memo: &'a mut Memo,
     ) -> Self {
-        Self { connection, clocks, ringer, setting, effects: Effects::default(), space: None }
+        Self {
+            connection,
+            clocks,
+            ringer,
+            setting,
+            effects: Effects::default(),
+            memo,
+            space: Lookup::Pending,
+        }
     }
 
     fn space(&mut self) -> Result<Option<Space>, Failure> {
-        if let Some(known) = self.space {
+        if let Lookup::Done(known) = self.space {
             return Ok(known);
         }
         let found = self
@@ -103,7 +127,8 @@ impl<'a> Step<'a> {
                 token_floor: Token::new(token_floor.unsigned_abs()).ok(),
             }),
         };
-        Ok(*self.space.insert(found))
+        self.space = Lookup::Done(found);
+        Ok(found)
     }
 
     pub(super) fn space_id(&mut self) -> Result<Option<i64>, Failure> {
@@ -117,7 +142,7 @@ impl<'a> Step<'a> {
         )?;
         let id = self.connection.last_insert_rowid();
         let space = Space { id, max_ttl, settled, fresh, token_floor: None };
-        self.space = Some(Some(space));
+        self.space = Lookup::Done(Some(space));
         Ok(space)
     }
 
@@ -131,7 +156,7 @@ impl<'a> Step<'a> {
 
     /// Time until the namespace grants, while the file is younger than grants that an older one may have held.
     pub(super) fn quarantine(&mut self, now: Now) -> Result<Option<Duration>, Failure> {
-        if self.space()?.is_some_and(|space| space.fresh) {
+        if self.memo.quarantine_over || self.space()?.is_some_and(|space| space.fresh) {
             return Ok(None);
         }
         let (boot, until, span): (String, i64, i64) = self
@@ -140,22 +165,23 @@ impl<'a> Step<'a> {
                 "SELECT quarantine_boot, quarantine_until, quarantine_span FROM store WHERE id = 1",
             )?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        if span == 0 {
-            return Ok(None);
-        }
         let until_us = match self.clocks.mine().relation(&Boot::parse(&boot), self.clocks.is_local()) {
+            _ if span == 0 => 0,
             Relation::Same => until.unsigned_abs(),
             Relation::Rebooted => 0,
             Relation::Unknown => {
                 let stamp =
                     Stamp { boot: NO_BOOT, at_us: until.unsigned_abs(), span_us: span.unsigned_abs() };
-                let observe = !self.connection.is_readonly("main").unwrap_or(false) && self.writes();
+                let observe = self.writes();
                 self.clocks.observed(self.connection, 0, stamp, now, observe)?
             }
         };
-        Ok(rules::left(until_us, now))
+        let left = rules::left(until_us, now);
+        self.memo.quarantine_over = left.is_none();
+        Ok(left)
     }
 
+    /// True in a transaction that writes.
     fn writes(&self) -> bool {
         matches!(self.connection.transaction_state(Some("main")), Ok(rusqlite::TransactionState::Write))
     }
@@ -254,13 +280,17 @@ impl<'a> Step<'a> {
             return Ok(Err(error.on(&claim.resource)));
         }
         let quarantined = self.quarantine(now)?;
-        let answer =
-            self.change(&claim.resource, now, |slot, line| slot.acquire(line, claim, quarantined, now))?;
-        if !space.settled && matches!(&answer, Ok((Acquired::Granted(_), _))) {
+        let freed = self.change(&claim.resource, now, |slot, line| {
+            let answer = slot.acquire(line, claim, quarantined, now)?;
+            let wake = slot.wake_after(line, &answer, now)?;
+            Ok(Freed { answer, wake })
+        })?;
+        let answer = freed.map(|freed| self.freed(freed));
+        if !space.settled && matches!(&answer, Ok(Acquired::Granted(_))) {
             self.connection.execute("UPDATE space SET settled = 1 WHERE id = ?1", [space.id])?;
-            self.space = None;
+            self.space = Lookup::Pending;
         }
-        Ok(answer.map(|(answer, _)| answer))
+        Ok(answer)
     }
 
     /// A client that would quarantine for another time than the file's grants may last is refused.
@@ -342,7 +372,7 @@ impl<'a> Step<'a> {
                     "UPDATE space SET max_ttl_ms = ?2, settled = 1, fresh = fresh OR ?3 WHERE id = ?1",
                     params![space.id, signed(max_ttl.as_millis()), preparation.fresh],
                 )?;
-                self.space = None;
+                self.space = Lookup::Pending;
             }
         }
         let created = existing.is_none_or(|space| !space.settled);

@@ -52,13 +52,11 @@ struct Found {
 
 impl SqlLine<'_> {
     fn slot(&mut self) -> Result<i64, Failure> {
-        match self.cell.id {
-            Some(id) => Ok(id),
-            None => {
-                let id = row::insert(self.connection, self.space, self.resource, self.now)?;
-                Ok(*self.cell.id.insert(id))
-            }
+        if let Some(id) = self.cell.id {
+            return Ok(id);
         }
+        let id = row::insert(self.connection, self.space, self.resource, self.now)?;
+        Ok(*self.cell.id.insert(id))
     }
 
     fn front(&self, slot: i64, count: usize) -> Result<Vec<Found>, Failure> {

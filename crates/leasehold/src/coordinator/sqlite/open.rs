@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
 
 use super::{
     boot::{Boot, Relation},
-    clocks::{Clocks, with_margin},
+    clocks::Clocks,
     failure,
     filesystem::{self, Trust},
     gate::{FileId, Gate, Passage, file_id},
@@ -115,7 +115,8 @@ fn pause_after_loss(
     max_ttl: Ttl,
     now: Now,
 ) -> Result<u64, Error> {
-    let whole = with_margin(max_ttl.as_micros());
+    // No margin: what a holder can believe in is shorter than its TTL by more than two clocks can differ.
+    let whole = max_ttl.as_micros();
     let horizon =
         Horizon::read(gate).map_err(|error| failure::from_io("cannot read the lock file", &error))?;
     Ok(match horizon {
