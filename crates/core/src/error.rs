@@ -115,6 +115,15 @@ impl Error {
         self
     }
 
+    /// The same error where the caller has since made sure that nothing was changed (it was a read, or was taken back).
+    #[must_use]
+    pub fn without_effect(mut self) -> Self {
+        if self.kind == Kind::Unknown {
+            self.kind = Kind::Unavailable;
+        }
+        self
+    }
+
     /// What the caller may do next.
     pub fn kind(&self) -> Kind {
         self.kind

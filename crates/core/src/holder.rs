@@ -1,1 +1,531 @@
-//! The holder's state machine.
+//! The holder's state machine: from the grant to the end of belief.
+//!
+//! ```text
+//!                  granted, in time, token above every known one
+//!                        │
+//!                        ▼        no good renewal sent within T/2
+//!        ┌────────────▶ HELD ───────────────────────────────────▶ UNCERTAIN
+//!        │               │ ▲ ◀────── a renewal's own good answer ───┘  │
+//!        │         drain │                                       drain │
+//!        │               ▼                                             │
+//!        │            DRAINING ◀───────────────────────────────────────┘
+//!        │               │
+//!        │    work ended ▼  (also straight from HELD and UNCERTAIN)
+//!        │            RELEASING ──── answered, or nobody knows ──▶ RELEASED
+//!        │
+//!        └─ HELD, UNCERTAIN, DRAINING ── window closed, or the engine says gone ──▶ LOST(reason)
+//! ```
+//!
+//! LOST and RELEASED are final: nothing leads out of them, whatever arrives late. Renewals go on while draining, stop when
+//! releasing, and never widen a window beyond what their own send time allows. A failed renewal by itself changes nothing
+//! but the time of the next attempt; only time, or a clear answer, ends a lease.
+//!
+//! The machine owns no clock: every method takes the [`Reading`] at which it happens, and looks at time first, so that a
+//! good answer that arrives after the close finds the lease lost.
+
+use core::time::Duration;
+
+use crate::{
+    error::Kind,
+    id::{Label, LeaseId},
+    name::Resource,
+    policy::Policy,
+    record::{Gone, Grant, Renewed},
+    request::{Release, Renewal},
+    token::Token,
+    ttl::Ttl,
+    window::{ClockRule, Reading, Window, nanos},
+};
+
+/// Where a lease is, as its holder sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Renewed in good time.
+    Held,
+    /// No good renewal sent within half the TTL; still inside the window. Start no new work.
+    Uncertain,
+    /// Asked to end: finish, start nothing new. Renewals go on.
+    Draining,
+    /// The work has ended; the engine is being told.
+    Releasing,
+    /// Over, by its holder.
+    Released,
+    /// Over: the holder may not claim to hold any more.
+    Lost(Loss),
+}
+
+impl State {
+    /// One stable lower-case word, for logs and JSON.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Uncertain => "uncertain",
+            Self::Draining => "draining",
+            Self::Releasing => "releasing",
+            Self::Released => "released",
+            Self::Lost(_) => "lost",
+        }
+    }
+
+    /// True while protected work may run.
+    pub const fn may_work(&self) -> bool {
+        matches!(self, Self::Held | Self::Uncertain | Self::Draining)
+    }
+
+    /// True when nothing can change any more.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Released | Self::Lost(_))
+    }
+}
+
+/// Why a lease was lost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Loss {
+    /// No renewal succeeded in time: the engine was unreachable, or this process did not run.
+    WindowClosed,
+    /// The engine says that the TTL ran out.
+    Expired,
+    /// The engine says that a later grant exists.
+    Superseded {
+        /// That grant's token.
+        token: Token,
+    },
+    /// An operator revoked it.
+    Revoked {
+        /// Who.
+        by: Label,
+        /// Why.
+        reason: Label,
+        /// True when the resource was freed at once: a successor may hold it already.
+        freed: bool,
+    },
+    /// Its own guard has released it.
+    Released,
+    /// It was released under the same lease id and token, by somebody else than this guard.
+    ReleasedElsewhere,
+    /// This process is a forked child of the holder: the lease stays with the parent.
+    ForkedChild,
+    /// The engine has no record of it: it lost its memory, or its store was replaced.
+    Forgotten,
+    /// The engine's clock jumped, so that its idea of the TTL cannot be relied on.
+    StoreClockStepped,
+    /// The engine may have forgotten grants and is in quarantine.
+    Quarantined,
+    /// The engine gave a token that is not above every known one.
+    Regression,
+    /// It was held for as long as `max_hold` allows.
+    MaxHold,
+    /// The worker showed no progress within `progress_timeout`, so renewals stopped.
+    NoProgress,
+}
+
+impl Loss {
+    /// One stable word, for logs, JSON and metrics.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::WindowClosed => "window_closed",
+            Self::Expired => "expired",
+            Self::Superseded { .. } => "superseded",
+            Self::Revoked { .. } => "revoked",
+            Self::Released => "released",
+            Self::ReleasedElsewhere => "released_elsewhere",
+            Self::ForkedChild => "forked_child",
+            Self::Forgotten => "forgotten",
+            Self::StoreClockStepped => "store_clock_stepped",
+            Self::Quarantined => "quarantined",
+            Self::Regression => "regression",
+            Self::MaxHold => "max_hold",
+            Self::NoProgress => "no_progress",
+        }
+    }
+}
+
+impl core::fmt::Display for Loss {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::WindowClosed => f.write_str("no renewal succeeded before the local deadline"),
+            Self::Expired => f.write_str("its TTL ran out at the coordinator"),
+            Self::Superseded { token } => {
+                write!(f, "another holder was granted the resource with token {token}")
+            }
+            Self::Revoked { by, reason, .. } => match (by.is_empty(), reason.is_empty()) {
+                (_, true) => {
+                    write!(f, "it was revoked by {}", if by.is_empty() { "an operator" } else { by.as_str() })
+                }
+                (true, false) => write!(f, "it was revoked ({reason})"),
+                (false, false) => write!(f, "it was revoked by {by} ({reason})"),
+            },
+            Self::Released => f.write_str("its holder has released it"),
+            Self::ForkedChild => {
+                f.write_str("this process is a forked child of its holder, with which the lease stays")
+            }
+            Self::ReleasedElsewhere => {
+                f.write_str("it was released by somebody who knew its lease id and token")
+            }
+            Self::Forgotten => {
+                f.write_str("the coordinator has no record of it (its store was replaced or lost its memory)")
+            }
+            Self::StoreClockStepped => f.write_str("the coordinator's clock jumped"),
+            Self::Quarantined => {
+                f.write_str("the coordinator may have forgotten grants and is in quarantine")
+            }
+            Self::Regression => f.write_str("the coordinator gave a token that is not above every known one"),
+            Self::MaxHold => f.write_str("it was held for as long as max-hold allows"),
+            Self::NoProgress => f.write_str("the worker showed no progress in time, so renewals stopped"),
+        }
+    }
+}
+
+impl From<Gone> for Loss {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Expired => Self::Expired,
+            Gone::Superseded { token } => Self::Superseded { token },
+            Gone::Revoked { by, reason, remaining } => {
+                Self::Revoked { by, reason, freed: remaining.is_zero() }
+            }
+            Gone::Released => Self::ReleasedElsewhere,
+            Gone::Absent => Self::Forgotten,
+        }
+    }
+}
+
+/// A change of state, to be logged as one event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transition {
+    /// The state that was left.
+    pub from: State,
+    /// The state that was entered.
+    pub to: State,
+}
+
+/// Why a grant that arrived gives no lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unusable {
+    /// Its window had closed, or nearly, when the answer arrived.
+    TooLate,
+    /// Its token is not above one already known for the resource.
+    Regression {
+        /// The token granted.
+        token: Token,
+        /// The token known before.
+        known: Token,
+    },
+}
+
+/// Who holds what: the identity that every request about a lease carries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The held thing.
+    pub resource: Resource,
+    /// The grant's lease id.
+    pub lease_id: LeaseId,
+    /// Its token.
+    pub token: Token,
+}
+
+/// A lease on its way from one process to another of the same machine, whose clocks read the same in both.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Belief {
+    /// Who holds what.
+    pub identity: Identity,
+    /// The TTL that runs.
+    pub ttl: Ttl,
+    /// When the last request with a good answer was sent: the window counts from here.
+    pub sent: Reading,
+    /// When the lease was granted: `max_hold` counts from here.
+    pub opened: Reading,
+}
+
+/// One lease, seen by its holder.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    identity: Identity,
+    policy: Policy,
+    rule: ClockRule,
+    state: State,
+    window: Window,
+    /// When the grant arrived: `max_hold` counts from here.
+    opened: Reading,
+    /// When the last request with a good answer was sent.
+    last_good: Reading,
+    /// When the next renewal is due, on BOOTTIME.
+    due_ns: u64,
+    /// The send time of the renewal under way.
+    in_flight: Option<Reading>,
+    failures: u32,
+    progress_at: Reading,
+    /// True while renewals are withheld for want of progress.
+    stalled: bool,
+}
+
+impl Holder {
+    /// Takes a grant that was asked for at `sent` and arrived at `now`. `known` is the highest token known for the resource
+    /// before.
+    ///
+    /// # Errors
+    /// [`Unusable`]: the grant must be released at once and gives no lease.
+    #[allow(clippy::too_many_arguments, reason = "one value for each fact of the grant")]
+    pub fn granted(
+        identity: Identity,
+        grant: &Grant,
+        policy: Policy,
+        rule: ClockRule,
+        known: Option<Token>,
+        sent: Reading,
+        now: Reading,
+        random: u64,
+    ) -> Result<Self, Unusable> {
+        if let Some(known) = known.filter(|known| grant.token <= *known && !grant.adopted) {
+            return Err(Unusable::Regression { token: grant.token, known });
+        }
+        let policy = policy.granted(grant.ttl);
+        let window = Window::new(sent, grant.ttl, policy.margin(), rule);
+        if window.remaining(now) < policy.min_window() {
+            return Err(Unusable::TooLate);
+        }
+        let mut holder = Self {
+            identity,
+            policy,
+            rule,
+            state: State::Held,
+            window,
+            opened: now,
+            last_good: sent,
+            due_ns: 0,
+            in_flight: None,
+            failures: 0,
+            progress_at: now,
+            stalled: false,
+        };
+        holder.window = holder.capped(window);
+        holder.due_ns = sent.boot_ns.saturating_add(nanos(policy.renewal_interval(random)));
+        Ok(holder)
+    }
+
+    /// Takes a lease over from another process of this machine, which has stopped renewing it. The first renewal is due
+    /// at once.
+    ///
+    /// # Errors
+    /// [`Unusable::TooLate`] when its window has closed meanwhile.
+    pub fn resumed(belief: Belief, policy: Policy, rule: ClockRule, now: Reading) -> Result<Self, Unusable> {
+        let Belief { identity, ttl, sent, opened } = belief;
+        let grant = Grant { token: identity.token, ttl, granted_us: 0, adopted: true, after_lapse: false };
+        let mut holder = Self::granted(identity, &grant, policy, rule, None, sent, now, 0)?;
+        holder.opened = opened;
+        holder.window = holder.capped(holder.window);
+        holder.poke();
+        Ok(holder)
+    }
+
+    /// What another process of this machine needs to go on from here.
+    pub fn belief(&self) -> Belief {
+        let ttl = self.policy.ttl();
+        Belief { identity: self.identity.clone(), ttl, sent: self.last_good, opened: self.opened }
+    }
+
+    /// Who holds what.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The state as of the last method called; [`Holder::tick`] first where the present counts.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The window of belief.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// How many renewals in a row have failed.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Lets time act: the window closes, or half the TTL passes without a good renewal.
+    pub fn tick(&mut self, now: Reading) -> Option<Transition> {
+        if !self.state.may_work() {
+            return None;
+        }
+        if self.window.is_closed(now) {
+            return self.lose(self.why_closed());
+        }
+        let silent = self.rule.elapsed(self.last_good, now) > self.policy.uncertain_after();
+        (silent && self.state == State::Held).then(|| self.enter(State::Uncertain))
+    }
+
+    /// True when a renewal should leave now, or would be due within `ahead`: those go along with one that leaves anyway.
+    pub fn wants_renewal(&mut self, now: Reading, ahead: Duration) -> bool {
+        if !self.state.may_work() || self.in_flight.is_some() || self.window.is_closed(now) {
+            return false;
+        }
+        self.stalled = self
+            .policy
+            .progress_timeout()
+            .is_some_and(|timeout| self.rule.elapsed(self.progress_at, now) > timeout);
+        !self.stalled && now.boot_ns.saturating_add(nanos(ahead)) >= self.due_ns
+    }
+
+    /// A renewal leaves at `now`.
+    pub fn begin_renewal(&mut self, now: Reading) -> Renewal {
+        self.in_flight = Some(now);
+        Renewal {
+            resource: self.identity.resource.clone(),
+            lease_id: self.identity.lease_id,
+            token: self.identity.token,
+            ttl: self.policy.ttl(),
+            lock_delay: self.policy.lock_delay(),
+        }
+    }
+
+    /// The answer to the renewal sent at `sent` arrived.
+    pub fn renewal_answered(
+        &mut self,
+        sent: Reading,
+        answer: Renewed,
+        now: Reading,
+        random: u64,
+    ) -> Option<Transition> {
+        self.in_flight = None;
+        if let Some(transition) = self.tick(now).filter(|transition| transition.to.is_final()) {
+            return Some(transition);
+        }
+        if !self.state.may_work() {
+            return None;
+        }
+        match answer {
+            Renewed::Gone(gone) => self.lose(gone.into()),
+            Renewed::Extended { ttl } => {
+                let extended = self.capped(Window::new(sent, ttl, self.policy.margin(), self.rule));
+                self.window = self.window.widest(extended, now);
+                self.last_good = sent;
+                self.failures = 0;
+                self.due_ns = sent.boot_ns.saturating_add(nanos(self.policy.renewal_interval(random)));
+                self.recover(now)
+            }
+        }
+    }
+
+    /// The renewal sent at `sent` failed, or nobody knows. The window stays as it was.
+    pub fn renewal_failed(&mut self, kind: Kind, now: Reading, random: u64) -> Option<Transition> {
+        self.in_flight = None;
+        let delay = match kind {
+            // Asking again at once cannot help; an operator may still mend it within the window.
+            Kind::Denied | Kind::Unsupported | Kind::Invalid | Kind::Corrupt => {
+                self.policy.retry_delay(u32::MAX, random)
+            }
+            _ => self.policy.retry_delay(self.failures, random),
+        };
+        self.failures = self.failures.saturating_add(1);
+        self.due_ns = now.boot_ns.saturating_add(nanos(delay));
+        self.tick(now)
+    }
+
+    /// Something about this grant may have changed at the engine: renew at once to learn it.
+    pub fn poke(&mut self) {
+        self.due_ns = 0;
+    }
+
+    /// The worker has made progress.
+    pub fn progress(&mut self, now: Reading) {
+        self.progress_at = now;
+    }
+
+    /// Asks the work to end. Nothing happens when it is ending or over already.
+    pub fn drain(&mut self, now: Reading) -> Option<Transition> {
+        let lost = self.tick(now).filter(|transition| transition.to.is_final());
+        match self.state {
+            State::Held | State::Uncertain => Some(self.enter(State::Draining)),
+            _ => lost,
+        }
+    }
+
+    /// The work has ended: the engine is told next. No renewal leaves any more.
+    pub fn begin_release(&mut self, now: Reading) -> Option<Transition> {
+        let lost = self.tick(now).filter(|transition| transition.to.is_final());
+        if self.state.may_work() { Some(self.enter(State::Releasing)) } else { lost }
+    }
+
+    /// The release was answered, or nobody knows whether it arrived; either way the holder is done.
+    pub fn released(&mut self) -> Option<Transition> {
+        (self.state == State::Releasing).then(|| self.enter(State::Released))
+    }
+
+    /// Ends belief for a reason found outside: a step of the engine's clock, a quarantine, a regression.
+    pub fn lose(&mut self, loss: Loss) -> Option<Transition> {
+        self.state.may_work().then(|| self.enter(State::Lost(loss)))
+    }
+
+    /// The request that ends this grant at the engine. It matches lease id and token, so it can never hit a successor.
+    pub fn release_request(&self, succeeded: bool) -> Release {
+        Release {
+            resource: self.identity.resource.clone(),
+            lease_id: self.identity.lease_id,
+            token: Some(self.identity.token),
+            succeeded,
+        }
+    }
+
+    /// Time until this machine next wants attention; `None` once nothing can change.
+    pub fn wake_in(&self, now: Reading) -> Option<Duration> {
+        if !self.state.may_work() {
+            return None;
+        }
+        let mut wake = self.window.remaining(now);
+        if self.state == State::Held {
+            let silent = self.rule.elapsed(self.last_good, now);
+            let uncertain_in = self.policy.uncertain_after().saturating_sub(silent) + Duration::from_nanos(1);
+            wake = wake.min(uncertain_in);
+        }
+        if self.in_flight.is_none() {
+            let due_in = Duration::from_nanos(self.due_ns.saturating_sub(now.boot_ns));
+            // A stalled worker is looked at again soon: its progress must restart renewals in time.
+            let least = if self.stalled { self.policy.ttl().as_duration() / 12 } else { Duration::ZERO };
+            wake = wake.min(due_in.max(least));
+        }
+        Some(wake)
+    }
+
+    /// A good renewal ends uncertainty, when it is itself recent enough.
+    fn recover(&mut self, now: Reading) -> Option<Transition> {
+        let fresh = self.rule.elapsed(self.last_good, now) <= self.policy.uncertain_after();
+        (fresh && self.state == State::Uncertain).then(|| self.enter(State::Held))
+    }
+
+    fn why_closed(&self) -> Loss {
+        let whole = self.policy.margin().window_of(self.policy.ttl());
+        if self.stalled {
+            Loss::NoProgress
+        } else if self.policy.max_hold().is_some() && self.window.length() < whole {
+            Loss::MaxHold
+        } else {
+            Loss::WindowClosed
+        }
+    }
+
+    /// A window that does not go beyond `max_hold`.
+    fn capped(&self, window: Window) -> Window {
+        match self.policy.max_hold() {
+            None => window,
+            Some(limit) => {
+                let before = self.rule.elapsed(window.sent(), self.opened);
+                let since = self.rule.elapsed(self.opened, window.sent());
+                window.at_most((limit + before).saturating_sub(since))
+            }
+        }
+    }
+
+    fn enter(&mut self, to: State) -> Transition {
+        let from = core::mem::replace(&mut self.state, to.clone());
+        debug_assert!(!from.is_final(), "nothing leads out of a final state");
+        Transition { from, to }
+    }
+}

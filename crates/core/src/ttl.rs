@@ -18,6 +18,8 @@ impl Ttl {
     pub const MAX: Self = Self(7 * 24 * 3_600_000);
     /// 30 s: long enough to ride out a restart of most engines, short enough to wait for after a crash.
     pub const DEFAULT: Self = Self(30_000);
+    /// 24 h: the longest TTL of a namespace on memory and SQLite, unless it says otherwise.
+    pub const LOCAL_MAX: Self = Self(24 * 3_600_000);
 
     /// Takes a duration, rounding up to a whole millisecond.
     ///

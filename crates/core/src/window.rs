@@ -6,7 +6,7 @@
 //! holder uses at most `V/(1−ρ)`, which is less: so the holder stops before the engine may grant to another.
 //!
 //! Elapsed time is the *largest* of what three clocks show, so every clock fault ends the window early, never late:
-//! BOOTTIME counts suspend, MONOTONIC_RAW is not slewed by time synchronisation, REALTIME jumps when a resumed virtual
+//! BOOTTIME counts suspend, `MONOTONIC_RAW` is not slewed by time synchronisation, REALTIME jumps when a resumed virtual
 //! machine learns the time. An engine whose own expiry clock *is* this machine's BOOTTIME uses that one alone.
 
 use core::time::Duration;
@@ -16,11 +16,11 @@ use crate::ttl::Ttl;
 /// The clocks of this machine at one moment, each in nanoseconds since an epoch of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// CLOCK_BOOTTIME: counts suspend, never steps.
+    /// `CLOCK_BOOTTIME`: counts suspend, never steps.
     pub boot_ns: u64,
-    /// CLOCK_MONOTONIC_RAW: not slewed. 0 where the rule does not need it.
+    /// `CLOCK_MONOTONIC_RAW`: not slewed. 0 where the rule does not need it.
     pub raw_ns: u64,
-    /// CLOCK_REALTIME: slewed and stepped. 0 where the rule does not need it.
+    /// `CLOCK_REALTIME`: slewed and stepped. 0 where the rule does not need it.
     pub real_ns: u64,
 }
 
@@ -153,6 +153,13 @@ impl Window {
         self.elapsed(now) >= self.length
     }
 
+    /// This window, no longer than `length`.
+    #[must_use]
+    pub fn at_most(mut self, length: Duration) -> Self {
+        self.length = self.length.min(length);
+        self
+    }
+
     /// This window, or `other` where it closes later. A renewal never narrows a window and never moves one back.
     #[must_use]
     pub fn widest(self, other: Self, now: Reading) -> Self {
@@ -181,12 +188,12 @@ mod tests {
         /// the engine's term is.
         #[test]
         fn a_window_is_over_before_the_engine_may_grant_again(
-            ms in 50u64..604_800_000, drift_ppm in 0u32..=100_000, holder in -1.0f64..=1.0, engine in -1.0f64..=1.0,
+            ms in 50u32..604_800_000, drift_ppm in 0u32..=100_000, holder in -1.0f64..=1.0, engine in -1.0f64..=1.0,
         ) {
             let rho = f64::from(drift_ppm) / 1e6;
-            let window = Margin::new(drift_ppm, Duration::ZERO).unwrap().window_of(ttl(ms)).as_secs_f64();
+            let window = Margin::new(drift_ppm, Duration::ZERO).unwrap().window_of(ttl(u64::from(ms))).as_secs_f64();
             let holder_true = window / (1.0 + rho * holder);
-            let engine_true = ms as f64 / 1e3 / (1.0 + rho * engine);
+            let engine_true = f64::from(ms) / 1e3 / (1.0 + rho * engine);
             prop_assert!(holder_true <= engine_true * (1.0 + 1e-12));
         }
 

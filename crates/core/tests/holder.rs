@@ -1,0 +1,207 @@
+//! The holder's machine, one rule at a time.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation
+)]
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Label, LeaseId, Resource, Token, Ttl,
+    error::Kind,
+    holder::{Holder, Identity, Loss, State, Unusable},
+    policy::{Policy, PolicyBuilder},
+    record::{Gone, Grant, Renewed},
+    window::{ClockRule, Reading},
+};
+
+const START: u64 = 1_000_000_000_000;
+
+fn at(ms: u64) -> Reading {
+    Reading::all(START + ms * 1_000_000)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn policy() -> PolicyBuilder {
+    Policy::builder(Ttl::from_millis(3_000).unwrap()).jitter_percent(0)
+}
+
+fn grant(token: u64) -> Grant {
+    let ttl = Ttl::from_millis(3_000).unwrap();
+    Grant { token: Token::new(token).unwrap(), ttl, granted_us: 1, adopted: false, after_lapse: false }
+}
+
+fn granted(policy: PolicyBuilder, arrived: u64, known: Option<u64>) -> Result<Holder, Unusable> {
+    let identity = Identity {
+        resource: Resource::new("r").unwrap(),
+        lease_id: LeaseId::from_bytes([1; 16]),
+        token: Token::new(5).unwrap(),
+    };
+    let known = known.map(|token| Token::new(token).unwrap());
+    let policy = policy.build().unwrap();
+    Holder::granted(identity, &grant(5), policy, ClockRule::LargestOfThree, known, at(0), at(arrived), 0)
+}
+
+fn held() -> Holder {
+    granted(policy(), 10, None).unwrap()
+}
+
+fn extended() -> Renewed {
+    Renewed::Extended { ttl: Ttl::from_millis(3_000).unwrap() }
+}
+
+/// 3 s · 0.99 − 2 ms.
+const CLOSE: u64 = 2_968;
+
+#[test]
+fn the_window_counts_from_the_send_and_not_from_the_answer() {
+    let mut holder = granted(policy(), 2_000, None).unwrap();
+    assert!(holder.tick(at(CLOSE - 1)).is_some_and(|t| t.to == State::Uncertain));
+    assert_eq!(holder.tick(at(CLOSE)).unwrap().to, State::Lost(Loss::WindowClosed));
+}
+
+#[test]
+fn a_grant_that_arrives_too_late_gives_no_lease() {
+    assert_eq!(granted(policy(), CLOSE - 9, None).unwrap_err(), Unusable::TooLate);
+    assert!(granted(policy(), CLOSE - 10, None).is_ok());
+}
+
+#[test]
+fn a_token_that_went_back_gives_no_lease() {
+    assert!(matches!(granted(policy(), 1, Some(5)), Err(Unusable::Regression { .. })));
+    assert!(granted(policy(), 1, Some(4)).is_ok());
+}
+
+#[test]
+fn it_becomes_uncertain_after_half_the_ttl_and_recovers_by_a_good_renewal() {
+    let mut holder = held();
+    assert!(holder.tick(at(1_500)).is_none());
+    assert_eq!(holder.tick(at(1_501)).unwrap().to, State::Uncertain);
+    let _ = holder.begin_renewal(at(1_600));
+    assert_eq!(holder.renewal_answered(at(1_600), extended(), at(1_700), 0).unwrap().to, State::Held);
+    assert!(holder.tick(at(1_600 + CLOSE - 1)).is_some_and(|t| t.to == State::Uncertain));
+    assert!(holder.tick(at(1_600 + CLOSE)).is_some_and(|t| t.to == State::Lost(Loss::WindowClosed)));
+}
+
+#[test]
+fn one_answered_renewal_between_a_third_and_the_close_keeps_the_lease() {
+    let mut holder = held();
+    let mut now = 0;
+    while now < 2_800 {
+        now += holder.wake_in(at(now)).unwrap().as_millis() as u64 + 1;
+        let _ = holder.tick(at(now));
+        if holder.wants_renewal(at(now), Duration::ZERO) {
+            let _ = holder.begin_renewal(at(now));
+            let _ = holder.renewal_failed(Kind::Unavailable, at(now), u64::MAX / 2);
+        }
+    }
+    assert_eq!((holder.state(), holder.failures() > 3), (&State::Uncertain, true));
+    let _ = holder.begin_renewal(at(2_900));
+    assert_eq!(holder.renewal_answered(at(2_900), extended(), at(2_950), 0).unwrap().to, State::Held);
+}
+
+#[test]
+fn a_good_answer_after_the_close_does_not_bring_a_lease_back() {
+    let mut holder = held();
+    let _ = holder.begin_renewal(at(1_000));
+    let transition = holder.renewal_answered(at(1_000), extended(), at(CLOSE), 0).unwrap();
+    assert_eq!(transition.to, State::Lost(Loss::WindowClosed));
+    assert!(holder.renewal_answered(at(2_000), extended(), at(CLOSE + 1), 0).is_none());
+    assert!(holder.drain(at(CLOSE + 2)).is_none() && holder.begin_release(at(CLOSE + 2)).is_none());
+    assert!(holder.wake_in(at(CLOSE + 3)).is_none() && !holder.wants_renewal(at(CLOSE + 3), ms(10_000)));
+}
+
+#[test]
+fn every_clear_answer_that_it_is_gone_ends_it_with_its_own_reason() {
+    let label = |text| Label::new(text).unwrap();
+    let token = Token::new(9).unwrap();
+    let (by, reason) = (label("ops"), label("deploy"));
+    let cases = [
+        (Gone::Expired, Loss::Expired),
+        (Gone::Superseded { token }, Loss::Superseded { token }),
+        (
+            Gone::Revoked { by: by.clone(), reason: reason.clone(), remaining: ms(5) },
+            Loss::Revoked { by, reason, freed: false },
+        ),
+        (Gone::Released, Loss::ReleasedElsewhere),
+        (Gone::Absent, Loss::Forgotten),
+    ];
+    for (gone, loss) in cases {
+        let mut holder = held();
+        let _ = holder.begin_renewal(at(1_000));
+        let transition = holder.renewal_answered(at(1_000), Renewed::Gone(gone), at(1_010), 0).unwrap();
+        assert_eq!(transition.to, State::Lost(loss));
+    }
+}
+
+#[test]
+fn renewals_go_on_while_draining_and_stop_with_the_release() {
+    let mut holder = held();
+    assert_eq!(holder.drain(at(100)).unwrap().to, State::Draining);
+    assert!(holder.drain(at(101)).is_none());
+    assert!(holder.wants_renewal(at(1_000), Duration::ZERO));
+    let _ = holder.begin_renewal(at(1_000));
+    assert!(holder.renewal_answered(at(1_000), extended(), at(1_010), 0).is_none());
+    assert_eq!(holder.state(), &State::Draining);
+    assert_eq!(holder.begin_release(at(1_020)).unwrap().to, State::Releasing);
+    assert!(!holder.wants_renewal(at(2_500), Duration::ZERO));
+    assert_eq!(holder.released().unwrap().to, State::Released);
+    assert!(holder.released().is_none());
+}
+
+#[test]
+fn a_renewal_answer_after_the_release_began_changes_nothing() {
+    let mut holder = held();
+    let _ = holder.begin_renewal(at(1_000));
+    let _ = holder.begin_release(at(1_001));
+    assert!(holder.renewal_answered(at(1_000), Renewed::Gone(Gone::Released), at(1_002), 0).is_none());
+    assert_eq!(holder.state(), &State::Releasing);
+}
+
+#[test]
+fn max_hold_ends_a_lease_however_well_it_renews() {
+    let mut holder = granted(policy().max_hold(Some(ms(2_000))), 10, None).unwrap();
+    let _ = holder.begin_renewal(at(1_000));
+    let _ = holder.renewal_answered(at(1_000), extended(), at(1_010), 0);
+    assert!(holder.tick(at(2_009)).is_none());
+    assert_eq!(holder.tick(at(2_010)).unwrap().to, State::Lost(Loss::MaxHold));
+}
+
+#[test]
+fn a_worker_without_progress_stops_being_renewed_and_one_with_progress_is_renewed_again() {
+    let stuck = || granted(policy().progress_timeout(Some(ms(500))), 10, None).unwrap();
+    let mut holder = stuck();
+    assert!(!holder.wants_renewal(at(1_000), Duration::ZERO));
+    assert!(
+        !holder.wake_in(at(1_000)).unwrap().is_zero(),
+        "a stalled worker must not be polled in a tight loop"
+    );
+    let _ = holder.tick(at(2_000));
+    assert_eq!(holder.tick(at(CLOSE)).unwrap().to, State::Lost(Loss::NoProgress));
+    let mut holder = stuck();
+    assert!(!holder.wants_renewal(at(1_000), Duration::ZERO));
+    holder.progress(at(1_100));
+    assert!(holder.wants_renewal(at(1_200), Duration::ZERO));
+}
+
+#[test]
+fn a_wake_makes_the_holder_renew_at_once() {
+    let mut holder = held();
+    assert!(!holder.wants_renewal(at(20), Duration::ZERO));
+    holder.poke();
+    assert!(holder.wants_renewal(at(20), Duration::ZERO));
+    assert_eq!(holder.wake_in(at(20)), Some(Duration::ZERO));
+}
+
+#[test]
+fn a_step_of_any_clock_ends_the_lease_early() {
+    let mut holder = held();
+    let stepped = Reading { real_ns: at(CLOSE).real_ns, ..at(20) };
+    assert!(matches!(holder.tick(stepped).unwrap().to, State::Lost(Loss::WindowClosed)));
+}

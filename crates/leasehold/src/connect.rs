@@ -1,0 +1,228 @@
+//! From a URL to a client.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use leasehold_core::{Coordinator, Error, Kind, Label, Namespace, Ttl};
+
+use crate::{
+    Leases,
+    coordinator::memory::{MemoryCoordinator, MemoryStore},
+    driver::ConnectFuture,
+    sync::lock,
+};
+
+/// A coordinator's address. [`fmt::Display`] shows no secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Url {
+    /// `memory:NAME`: a store in this process; equal names are one store.
+    Memory {
+        /// The store's name; may be empty.
+        name: String,
+    },
+    /// `sqlite:PATH?max_ttl=48h`: a file; without a path the user's default.
+    Sqlite {
+        /// The file; `None` for the default place.
+        path: Option<PathBuf>,
+        /// The namespace's bound, as this client knows it.
+        max_ttl: Option<Ttl>,
+    },
+}
+
+impl Default for Url {
+    /// `sqlite:` at the default place.
+    fn default() -> Self {
+        Self::Sqlite { path: None, max_ttl: None }
+    }
+}
+
+impl Url {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] for something that is no coordinator's URL, [`Kind::Unsupported`] for an engine that this build
+    /// does not have.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(Error::new(
+                Kind::Invalid,
+                "a coordinator's URL starts with the engine, as in sqlite:PATH",
+            )
+            .advise(
+                "use sqlite:PATH for a file; without --url and LEASEHOLD_URL the user's own file is used",
+            ));
+        };
+        match scheme {
+            "memory" => Ok(Self::Memory { name: rest.to_owned() }),
+            "sqlite" => parse_sqlite(rest),
+            "postgres" | "postgresql" | "redis" | "rediss" | "redlock" | "etcd" => {
+                Err(Error::new(Kind::Unsupported, format!("this build has no {scheme} coordinator"))
+                    .advise("use sqlite:PATH on a single machine"))
+            }
+            _ => Err(Error::new(Kind::Invalid, format!("no engine is called {:?}", visible(scheme)))
+                .advise("known engines: sqlite, memory")),
+        }
+    }
+
+    fn open(self, namespace: &Namespace) -> Result<Arc<dyn Coordinator>, Error> {
+        match self {
+            Self::Memory { name } => {
+                static STORES: OnceLock<Mutex<HashMap<String, MemoryStore>>> = OnceLock::new();
+                let store = lock(STORES.get_or_init(Mutex::default)).entry(name).or_default().clone();
+                Ok(Arc::new(MemoryCoordinator::new(store, namespace.clone())))
+            }
+            Self::Sqlite { path, max_ttl } => open_sqlite(path, max_ttl, namespace),
+        }
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { name } => write!(f, "memory:{}", visible(name)),
+            Self::Sqlite { path: None, .. } => f.write_str("sqlite:"),
+            Self::Sqlite { path: Some(path), .. } => write!(f, "sqlite:{}", visible(&path.to_string_lossy())),
+        }
+    }
+}
+
+fn visible(text: &str) -> String {
+    text.chars().flat_map(char::escape_debug).collect()
+}
+
+fn parse_sqlite(rest: &str) -> Result<Url, Error> {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = match path.strip_prefix("//") {
+        // sqlite:///absolute/path, as other programs write it.
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => {
+            return Err(Error::new(Kind::Invalid, "a sqlite URL has no host")
+                .advise("write sqlite:relative/path or sqlite:/absolute/path"));
+        }
+        None => path,
+    };
+    let mut max_ttl = None;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("max_ttl", value)) => {
+                let duration = humantime::parse_duration(value).map_err(|reason| {
+                    Error::new(
+                        Kind::Invalid,
+                        format!("max_ttl in the URL is no duration with a unit: {reason}"),
+                    )
+                })?;
+                max_ttl = Some(Ttl::new(duration)?);
+            }
+            _ => {
+                return Err(Error::new(
+                    Kind::Invalid,
+                    format!("a sqlite URL has no setting {:?}", visible(pair)),
+                )
+                .advise("known settings: max_ttl"));
+            }
+        }
+    }
+    let path = if path.is_empty() { None } else { Some(PathBuf::from(path)) };
+    Ok(Url::Sqlite { path, max_ttl })
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(
+    path: Option<PathBuf>,
+    max_ttl: Option<Ttl>,
+    namespace: &Namespace,
+) -> Result<Arc<dyn Coordinator>, Error> {
+    use crate::coordinator::sqlite::{Options, SqliteCoordinator, default_path};
+    let path = path.unwrap_or_else(default_path);
+    let options = Options { max_ttl, ..Options::default() };
+    Ok(Arc::new(SqliteCoordinator::open(&path, namespace.clone(), options)?))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: Option<PathBuf>, _: Option<Ttl>, _: &Namespace) -> Result<Arc<dyn Coordinator>, Error> {
+    Err(Error::new(Kind::Unsupported, "this build has no sqlite coordinator")
+        .advise("build with the feature `sqlite`"))
+}
+
+/// Settings of a connection.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is connected before connect"]
+pub struct ConnectBuilder {
+    url: String,
+    namespace: Namespace,
+    label: Option<Label>,
+}
+
+impl ConnectBuilder {
+    pub(crate) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), namespace: Namespace::default(), label: None }
+    }
+
+    /// The namespace; default `default`.
+    pub fn namespace(mut self, namespace: Namespace) -> Self {
+        self.namespace = namespace;
+        self
+    }
+
+    /// What people call this process run; default `host:pid:program`.
+    pub fn label(mut self, label: Label) -> Self {
+        self.label = Some(label);
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// As [`Leases::connect`].
+    pub async fn connect(self) -> Result<Leases, Error> {
+        let url = Url::parse(&self.url)?;
+        let label = self.label.unwrap_or_else(default_label);
+        let namespace = self.namespace.clone();
+        let connect =
+            Box::new(move || -> ConnectFuture { Box::pin(std::future::ready(url.open(&namespace))) });
+        Leases::start(connect, self.namespace, label).await
+    }
+}
+
+/// `host:pid:program`.
+fn default_label() -> Label {
+    let host = nix::unistd::gethostname().map(|host| host.to_string_lossy().into_owned()).unwrap_or_default();
+    let program = std::env::args_os()
+        .next()
+        .and_then(|path| PathBuf::from(path).file_name().map(|name| name.to_string_lossy().into_owned()))
+        .unwrap_or_default();
+    Label::from_lossy(&format!("{host}:{}:{program}", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_or_refused_with_the_reason() {
+        let parsed = |text| Url::parse(text).unwrap();
+        let path = |path: &str| Url::Sqlite { path: Some(path.into()), max_ttl: None };
+        assert_eq!(parsed("sqlite:/a/b.db"), path("/a/b.db"));
+        assert_eq!(parsed("sqlite:///a/b.db"), path("/a/b.db"));
+        assert_eq!(parsed("sqlite:b.db"), path("b.db"));
+        assert_eq!(parsed("sqlite:"), Url::default());
+        let day_and_more = Url::Sqlite { path: None, max_ttl: Some(Ttl::from_millis(172_800_000).unwrap()) };
+        assert_eq!(parsed("sqlite:?max_ttl=48h"), day_and_more);
+        for (bad, word) in [
+            ("leases.db", "starts with the engine"),
+            ("sqlite://host/x", "no host"),
+            ("sqlite:x?cache=shared", "no setting"),
+            ("sqlite:x?max_ttl=5", "unit"),
+            ("mysql://x", "no engine"),
+            ("redis://:secret@host", "no redis"),
+        ] {
+            let error = Url::parse(bad).unwrap_err().to_string();
+            assert!(error.contains(word) && !error.contains("secret"), "{bad}: {error}");
+        }
+    }
+}

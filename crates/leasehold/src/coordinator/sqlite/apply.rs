@@ -1,0 +1,396 @@
+//! One request on one transaction: read the row, let [`Slot`] decide, write the row.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Error, Kind, LeaseId, Resource, Token, Ttl,
+    record::{Acquired, Prepared, Released, Renewed, Revoked},
+    request::{Claim, Preparation, Release, Renewal, Revocation},
+    slot::{Fault, Freed, Now, Slot},
+};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::{
+    boot::{Boot, Relation},
+    clocks::{Clocks, NO_BOOT},
+    failure::Failure,
+    line::SqlLine,
+    row::{self, Cell, Stamp, signed},
+    wake::{Address, Ringer},
+};
+use crate::coordinator::rules;
+
+/// An answer, or the refusal of this one request; a [`Failure`] gives up the transaction.
+pub(super) type Outcome<T> = Result<Result<T, Error>, Failure>;
+
+/// Somebody to be woken once the transaction is durable.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    pub(super) address: Address,
+    pub(super) lease_id: LeaseId,
+    /// The resource that is now reserved for this waiter; `None` for a holder, for whom nothing is.
+    pub(super) reserved: Option<Resource>,
+}
+
+/// What a transaction leaves to be done.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) rings: Vec<Ring>,
+    /// The latest expiry granted; 0 for none.
+    pub(super) horizon_us: u64,
+}
+
+/// The namespace's settings, as the file has them.
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    id: i64,
+    max_ttl: Ttl,
+    settled: bool,
+    fresh: bool,
+    token_floor: Option<Token>,
+}
+
+/// What is known of the file for as long as it is open.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    /// A file is quarantined when it is made, or never.
+    quarantine_over: bool,
+}
+
+/// Whether the namespace was looked for in this transaction, and what was found.
+#[derive(Clone, Copy, Debug)]
+enum Lookup {
+    Pending,
+    Done(Option<Space>),
+}
+
+/// Fixed facts of the coordinator whose requests are applied.
+#[derive(Debug)]
+pub(super) struct Setting {
+    pub(super) namespace: leasehold_core::Namespace,
+    pub(super) place: String,
+    /// The longest TTL that the client was told about by its URL.
+    pub(super) told_max_ttl: Option<Ttl>,
+    pub(super) own: Address,
+}
+
+/// One transaction.
+#[derive(Debug)]
+pub(super) struct Step<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) clocks: &'a mut Clocks,
+    pub(super) ringer: &'a Ringer,
+    pub(super) setting: &'a Setting,
+    pub(super) effects: Effects,
+    memo: &'a mut Memo,
+    space: Lookup,
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        clocks: &'a mut Clocks,
+        ringer: &'a Ringer,
+        setting: &'a Setting,
+        memo: &'a mut Memo,
+    ) -> Self {
+        Self {
+            connection,
+            clocks,
+            ringer,
+            setting,
+            effects: Effects::default(),
+            memo,
+            space: Lookup::Pending,
+        }
+    }
+
+    fn space(&mut self) -> Result<Option<Space>, Failure> {
+        if let Lookup::Done(known) = self.space {
+            return Ok(known);
+        }
+        let found = self
+            .connection
+            .prepare_cached("SELECT id, max_ttl_ms, settled, fresh, token_floor FROM space WHERE name = ?1")?
+            .query_row([self.setting.namespace.as_str()], |row| {
+                Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get(2)?, row.get(3)?, row.get::<_, i64>(4)?))
+            })
+            .optional()?;
+        let found = match found {
+            None => None,
+            Some((id, max_ttl_ms, settled, fresh, token_floor)) => Some(Space {
+                id,
+                max_ttl: Ttl::from_millis(max_ttl_ms.unsigned_abs())
+                    .map_err(|invalid| Failure::Corrupt(format!("the namespace's longest {invalid}")))?,
+                settled,
+                fresh,
+                token_floor: Token::new(token_floor.unsigned_abs()).ok(),
+            }),
+        };
+        self.space = Lookup::Done(found);
+        Ok(found)
+    }
+
+    pub(super) fn space_id(&mut self) -> Result<Option<i64>, Failure> {
+        Ok(self.space()?.map(|space| space.id))
+    }
+
+    fn make_space(&mut self, max_ttl: Ttl, settled: bool, fresh: bool) -> Result<Space, Failure> {
+        self.connection.execute(
+            "INSERT INTO space (name, max_ttl_ms, settled, fresh) VALUES (?1, ?2, ?3, ?4)",
+            params![self.setting.namespace.as_str(), signed(max_ttl.as_millis()), settled, fresh],
+        )?;
+        let id = self.connection.last_insert_rowid();
+        let space = Space { id, max_ttl, settled, fresh, token_floor: None };
+        self.space = Lookup::Done(Some(space));
+        Ok(space)
+    }
+
+    /// The space for a claim, made on first contact.
+    fn claimed_space(&mut self) -> Result<Space, Failure> {
+        match self.space()? {
+            Some(space) => Ok(space),
+            None => self.make_space(self.setting.told_max_ttl.unwrap_or(Ttl::LOCAL_MAX), false, false),
+        }
+    }
+
+    /// Time until the namespace grants, while the file is younger than grants that an older one may have held.
+    pub(super) fn quarantine(&mut self, now: Now) -> Result<Option<Duration>, Failure> {
+        if self.memo.quarantine_over || self.space()?.is_some_and(|space| space.fresh) {
+            return Ok(None);
+        }
+        let (boot, until, span): (String, i64, i64) = self
+            .connection
+            .prepare_cached(
+                "SELECT quarantine_boot, quarantine_until, quarantine_span FROM store WHERE id = 1",
+            )?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        let until_us = match self.clocks.mine().relation(&Boot::parse(&boot), self.clocks.is_local()) {
+            _ if span == 0 => 0,
+            Relation::Same => until.unsigned_abs(),
+            Relation::Rebooted => 0,
+            Relation::Unknown => {
+                let stamp =
+                    Stamp { boot: NO_BOOT, at_us: until.unsigned_abs(), span_us: span.unsigned_abs() };
+                let observe = self.writes();
+                self.clocks.observed(self.connection, 0, stamp, now, observe)?
+            }
+        };
+        let left = rules::left(until_us, now);
+        self.memo.quarantine_over = left.is_none();
+        Ok(left)
+    }
+
+    /// True in a transaction that writes.
+    fn writes(&self) -> bool {
+        matches!(self.connection.transaction_state(Some("main")), Ok(rusqlite::TransactionState::Write))
+    }
+
+    /// Reads a resource. Its times are this process's.
+    pub(super) fn load(&mut self, resource: &str, now: Now) -> Result<(Slot, Cell), Failure> {
+        let space = self.space()?;
+        let found = match space {
+            Some(space) => row::load(self.connection, space.id, resource)?,
+            None => None,
+        };
+        let Some((mut slot, cell)) = found else {
+            let slot = Slot { last_token: space.and_then(|space| space.token_floor), ..Slot::default() };
+            let stamp = Stamp { boot: NO_BOOT, at_us: 0, span_us: 0 };
+            return Ok((slot, Cell { id: None, waiting: 0, stamp, wake: None }));
+        };
+        let observe = self.writes();
+        self.clocks.translate(self.connection, &mut slot, &cell, now, observe)?;
+        Ok((slot, cell))
+    }
+
+    /// Lets `decide` change a resource, and writes what it changed.
+    fn change<T>(
+        &mut self,
+        resource: &Resource,
+        now: Now,
+        decide: impl FnOnce(&mut Slot, &mut SqlLine<'_>) -> Result<T, Fault<Failure>>,
+    ) -> Outcome<(T, Option<Ring>)> {
+        let space = self.space_id()?.unwrap_or_default();
+        let name = resource.encode();
+        let (mut slot, mut cell) = self.load(&name, now)?;
+        let (before, waited) = (slot.clone(), cell.waiting);
+        let mut line = SqlLine {
+            connection: self.connection,
+            clocks: self.clocks,
+            ringer: self.ringer,
+            own: self.setting.own,
+            space,
+            resource: &name,
+            cell: &mut cell,
+            now,
+            head: None,
+        };
+        let decided = decide(&mut slot, &mut line);
+        let ring =
+            line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
+        let answer = match decided {
+            Ok(answer) => Ok((answer, ring)),
+            Err(Fault::Line(failure)) => return Err(failure),
+            Err(Fault::Token(reason)) => {
+                slot = before.clone();
+                Err(rules::no_token(reason).on(resource))
+            }
+        };
+        self.save(space, &name, (&before, waited), &slot, &mut cell, now)?;
+        Ok(answer)
+    }
+
+    fn save(
+        &mut self,
+        space: i64,
+        name: &str,
+        (before, waited): (&Slot, u32),
+        slot: &Slot,
+        cell: &mut Cell,
+        now: Now,
+    ) -> Result<(), Failure> {
+        if before == slot && waited == cell.waiting {
+            return Ok(());
+        }
+        let (at_us, was_us) = (time_of(slot), time_of(before));
+        if at_us != was_us || slot.held.is_some() != before.held.is_some() || cell.stamp.boot == NO_BOOT {
+            let span_us = if slot.held.is_some() { at_us.saturating_sub(now.clock_us) } else { 0 };
+            cell.stamp = Stamp { boot: self.clocks.my_id(self.connection)?, at_us, span_us };
+        }
+        if let Some(held) = &slot.held {
+            self.effects.horizon_us = self.effects.horizon_us.max(held.expires_us);
+            if before.held.as_ref().is_none_or(|old| old.lease_id != held.lease_id) {
+                cell.wake = Some(self.setting.own);
+            }
+        }
+        let id = match cell.id {
+            Some(id) if waited == cell.waiting && only_renewed(before, slot) => {
+                let ttl = slot.held.as_ref().map_or(Ttl::MIN, |held| held.ttl);
+                return row::save_renewal(self.connection, id, ttl, cell.stamp, now);
+            }
+            Some(id) => id,
+            None => row::insert(self.connection, space, name, now)?,
+        };
+        row::save(self.connection, id, slot, cell, now)
+    }
+
+    pub(super) fn acquire(&mut self, claim: &Claim, now: Now) -> Outcome<Acquired> {
+        let space = self.claimed_space()?;
+        if let Err(error) = self.agree(space).and_then(|()| rules::check_claim(claim, space.max_ttl)) {
+            return Ok(Err(error.on(&claim.resource)));
+        }
+        let quarantined = self.quarantine(now)?;
+        let freed = self.change(&claim.resource, now, |slot, line| {
+            let answer = slot.acquire(line, claim, quarantined, now)?;
+            let wake = slot.wake_after(line, &answer, now)?;
+            Ok(Freed { answer, wake })
+        })?;
+        let answer = freed.map(|freed| self.freed(freed));
+        if !space.settled && matches!(&answer, Ok(Acquired::Granted(_))) {
+            self.connection.execute("UPDATE space SET settled = 1 WHERE id = ?1", [space.id])?;
+            self.space = Lookup::Pending;
+        }
+        Ok(answer)
+    }
+
+    /// A client that would quarantine for another time than the file's grants may last is refused.
+    fn agree(&self, space: Space) -> Result<(), Error> {
+        let told = self.setting.told_max_ttl;
+        if told.unwrap_or(space.max_ttl.min(Ttl::LOCAL_MAX)) == space.max_ttl {
+            return Ok(());
+        }
+        let what = format!(
+            "this client was told a longest TTL of {}, the namespace {} has {}",
+            told.unwrap_or(Ttl::LOCAL_MAX),
+            self.setting.namespace,
+            space.max_ttl
+        );
+        Err(Error::new(Kind::Invalid, what).advise(format!(
+            "put max_ttl={}ms into the URL, or change the namespace with `leasehold init --max-ttl`",
+            space.max_ttl.as_millis()
+        )))
+    }
+
+    pub(super) fn renew(&mut self, renewal: &Renewal, now: Now) -> Outcome<Renewed> {
+        let max_ttl = self.space()?.map_or(Ttl::MAX, |space| space.max_ttl);
+        if let Err(error) = rules::check_renewal(renewal, max_ttl) {
+            return Ok(Err(error));
+        }
+        let space = self.space_id()?.unwrap_or_default();
+        let name = renewal.resource.encode();
+        let (mut slot, mut cell) = self.load(&name, now)?;
+        let before = slot.clone();
+        let answer = slot.renew(renewal, now);
+        let waited = cell.waiting;
+        self.save(space, &name, (&before, waited), &slot, &mut cell, now)?;
+        Ok(Ok(answer))
+    }
+
+    pub(super) fn release(&mut self, release: &Release, now: Now) -> Outcome<Released> {
+        let freed = self.change(&release.resource, now, |slot, line| slot.release(line, release, now))?;
+        Ok(freed.map(|freed| self.freed(freed)))
+    }
+
+    pub(super) fn revoke(&mut self, revocation: &Revocation, now: Now) -> Outcome<Revoked> {
+        let wake = self.load(&revocation.resource.encode(), now)?.1.wake;
+        let freed =
+            self.change(&revocation.resource, now, |slot, line| slot.revoke(line, revocation, now))?;
+        Ok(freed.map(|freed| {
+            if let (Revoked::Ended { record, .. }, Some(address)) = (&freed.0.answer, wake) {
+                let ring = Ring { address, lease_id: record.lease_id, reserved: None };
+                self.effects.rings.push(ring);
+            }
+            self.freed(freed)
+        }))
+    }
+
+    /// Goes on to the next waiter after the first in line turned out to be dead.
+    pub(super) fn pass_over(&mut self, resource: &Resource, now: Now) -> Outcome<()> {
+        let freed = self.change(resource, now, |slot, line| {
+            let wake = if slot.is_free(now) { slot.reserve(line, now)? } else { None };
+            Ok(Freed { answer: (), wake })
+        })?;
+        Ok(freed.map(|freed| self.freed(freed)))
+    }
+
+    fn freed<T>(&mut self, (freed, ring): (Freed<T>, Option<Ring>)) -> T {
+        self.effects.rings.extend(ring.filter(|ring| freed.wake == Some(ring.lease_id)));
+        freed.answer
+    }
+
+    pub(super) fn prepare(&mut self, preparation: Preparation, now: Now) -> Outcome<Prepared> {
+        let existing = self.space()?;
+        if preparation.fresh && existing.is_some_and(|space| space.settled) {
+            return Ok(Err(rules::not_fresh(self.setting.namespace.as_str())));
+        }
+        let asked = preparation.max_ttl.or(self.setting.told_max_ttl.filter(|_| existing.is_none()));
+        let max_ttl = asked.unwrap_or_else(|| existing.map_or(Ttl::LOCAL_MAX, |space| space.max_ttl));
+        match existing {
+            None => drop(self.make_space(max_ttl, true, preparation.fresh)?),
+            Some(space) => {
+                self.connection.execute(
+                    "UPDATE space SET max_ttl_ms = ?2, settled = 1, fresh = fresh OR ?3 WHERE id = ?1",
+                    params![space.id, signed(max_ttl.as_millis()), preparation.fresh],
+                )?;
+                self.space = Lookup::Pending;
+            }
+        }
+        let created = existing.is_none_or(|space| !space.settled);
+        let quarantine = self.quarantine(now)?;
+        Ok(Ok(Prepared { created, max_ttl, quarantine, place: self.setting.place.clone() }))
+    }
+}
+
+fn time_of(slot: &Slot) -> u64 {
+    slot.held.as_ref().map_or(slot.free_since_us, |held| held.expires_us)
+}
+
+/// True when nothing but the term of the lease differs.
+fn only_renewed(before: &Slot, after: &Slot) -> bool {
+    let (Some(old), Some(new)) = (&before.held, &after.held) else { return false };
+    old.lease_id == new.lease_id
+        && old.revoked == new.revoked
+        && before.last_token == after.last_token
+        && before.last_end == after.last_end
+        && before.last_success_us == after.last_success_us
+}

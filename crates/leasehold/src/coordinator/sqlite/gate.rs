@@ -1,0 +1,194 @@
+//! The lock file beside the database: the gate, the sign of life, and the place of the horizon.
+//!
+//! **The gate.** SQLite's own waiting is a lottery: with eight busy processes one may get through once in seconds. So
+//! every writer first passes a gate of two locks: whoever waits for the second holds the first, and nobody overtakes
+//! there, however quickly the last one comes back. These are POSIX record locks: a child that was forked in the middle of
+//! a commit does not inherit them, and the kernel drops them with their process, however it dies. As they belong to a
+//! process and vanish with the first descriptor closed, a process opens each lock file once, in a registry.
+//!
+//! **The sign of life.** Every process keeps a shared `flock` on the file. A creator of a new database that can have
+//! it alone knows that no live process works with an older one.
+
+use std::{
+    collections::HashMap,
+    fs::{File, Metadata, OpenOptions},
+    io,
+    os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
+    path::{Path, PathBuf},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, Weak},
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
+};
+
+use crate::coordinator::mailbox::lock;
+
+/// Device and inode: what a path points at now.
+pub(super) type FileId = (u64, u64);
+
+pub(super) fn file_id(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The lock bytes. They lie far behind the horizon, which is read and written at the start of the file.
+const NEXT: libc::off_t = 4_096;
+const GATE: libc::off_t = 4_097;
+
+static OPEN: LazyLock<Mutex<HashMap<FileId, Weak<Gate>>>> = LazyLock::new(Mutex::default);
+
+/// An open lock file.
+#[derive(Debug)]
+pub(super) struct Gate {
+    file: File,
+    path: PathBuf,
+    id: FileId,
+    /// Process locks do not exclude the coordinators of one process from one another; this does.
+    turn: Mutex<()>,
+}
+
+/// The right to write, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Passage<'a> {
+    gate: &'a Gate,
+    _turn: MutexGuard<'a, ()>,
+}
+
+/// The lock file of a database: hidden, so that `rm leases.db*` does not take the memory of what was granted with it.
+pub(super) fn path_for(database: &Path) -> PathBuf {
+    let name = database.file_name().unwrap_or_default().to_string_lossy();
+    database.with_file_name(format!(".{name}-lock"))
+}
+
+impl Gate {
+    /// Opens or makes the lock file of `database`, as private as the database is, or for the owner alone.
+    pub(super) fn open(database: &Path) -> io::Result<Arc<Self>> {
+        let path = path_for(database);
+        let mut open = lock(&OPEN);
+        open.retain(|_, gate| gate.strong_count() > 0);
+        // Looked up before opening: closing a second descriptor would drop the locks of the first.
+        let known = std::fs::metadata(&path).ok().and_then(|found| open.get(&file_id(&found))?.upgrade());
+        if let Some(gate) = known {
+            return Ok(gate);
+        }
+        let file = open_like(&path, std::fs::metadata(database).ok().as_ref())?;
+        let id = file_id(&file.metadata()?);
+        file.try_lock_shared().or_else(|_| file.lock_shared())?;
+        let gate = Arc::new(Self { file, path, id, turn: Mutex::new(()) });
+        open.insert(id, Arc::downgrade(&gate));
+        Ok(gate)
+    }
+
+    /// True while the lock file at the path is this one.
+    pub(super) fn is_in_place(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|found| file_id(&found) == self.id)
+    }
+
+    /// Waits for the right to write. Certainly nothing has been changed when this fails.
+    pub(super) fn pass(&self) -> io::Result<Passage<'_>> {
+        let turn = lock(&self.turn);
+        self.wait(NEXT)?;
+        let passed = self.wait(GATE);
+        self.unlock(NEXT);
+        passed?;
+        Ok(Passage { gate: self, _turn: turn })
+    }
+
+    /// True when no other process has the database of this lock file open. Only asked by a creator, who has passed.
+    pub(super) fn is_alone(&self, _passage: &Passage<'_>) -> bool {
+        // Converting a flock drops it for a moment; a creator that slips in between waits at the gate.
+        let alone = self.file.try_lock().is_ok();
+        let _ = self.file.lock_shared();
+        alone
+    }
+
+    fn wait(&self, byte: libc::off_t) -> io::Result<()> {
+        loop {
+            match fcntl(&self.file, FcntlArg::F_SETLKW(&record(libc::F_WRLCK, byte))) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                // The kernel looks for cycles among processes, and sees one where two threads of each wait for
+                // different files. There is none: try again shortly.
+                Err(Errno::EDEADLK) => std::thread::park_timeout(Duration::from_millis(1)),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn unlock(&self, byte: libc::off_t) {
+        if let Err(errno) = fcntl(&self.file, FcntlArg::F_SETLK(&record(libc::F_UNLCK, byte))) {
+            tracing::error!(path = %self.path.display(), %errno, "cannot unlock");
+        }
+    }
+
+    /// Reads from the start of the file. Fewer bytes than asked where it is short.
+    pub(super) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(buffer, 0)
+    }
+
+    /// Writes to the start of the file.
+    pub(super) fn write_start(&self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, 0)
+    }
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        self.gate.unlock(GATE);
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the constants of libc fit the fields of libc")]
+fn record(kind: libc::c_int, byte: libc::off_t) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: byte,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Opens `path` for reading and writing; when it has to be made, with the mode and owner of `model`.
+fn open_like(path: &Path, model: Option<&Metadata>) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let mode = model.map_or(0o600, |model| model.mode() & 0o666);
+    let file = match options.create_new(true).mode(mode).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return OpenOptions::new().read(true).write(true).open(path);
+        }
+        made => made?,
+    };
+    if let Some(model) = model.filter(|_| nix::unistd::geteuid().is_root()) {
+        fchown(&file, Some(model.uid()), Some(model.gid()))?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_file_is_private_hidden_and_opened_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("leases.db");
+        let gate = Gate::open(&database).unwrap();
+        assert_eq!(std::fs::metadata(path_for(&database)).unwrap().mode() & 0o777, 0o600);
+        assert!(path_for(&database).file_name().unwrap().to_str().unwrap().starts_with('.'));
+        assert!(Arc::ptr_eq(&gate, &Gate::open(&database).unwrap()));
+        assert!(gate.is_in_place());
+        let passage = gate.pass().unwrap();
+        assert!(gate.is_alone(&passage));
+        drop(passage);
+        std::fs::remove_file(path_for(&database)).unwrap();
+        assert!(!gate.is_in_place());
+    }
+}

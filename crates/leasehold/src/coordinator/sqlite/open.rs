@@ -1,0 +1,196 @@
+//! Opening the file, or making it: identity, permissions, and what is known about the past.
+//!
+//! A new file is built under another name and moved into place complete, so that nobody ever sees half of one and a crash
+//! leaves nothing to repair. All of it happens behind the gate.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use leasehold_core::{Error, Kind, Ttl, slot::Now};
+use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
+
+use super::{
+    boot::{Boot, Relation},
+    clocks::Clocks,
+    failure,
+    filesystem::{self, Trust},
+    gate::{FileId, Gate, Passage, file_id},
+    horizon::Horizon,
+    row::signed,
+    schema::{self, Nature},
+};
+
+/// How long a transaction waits for a program that does not use our gate.
+const BUSY: Duration = Duration::from_secs(2);
+/// Statements kept ready: more than there are.
+const STATEMENTS: usize = 64;
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) gate: Arc<Gate>,
+    pub(super) clocks: Clocks,
+    pub(super) id: FileId,
+}
+
+/// Opens the lease file at `path`, making it where there is none. `max_ttl` is the longest TTL that forgotten grants
+/// may have had, `now` the engine's clock.
+pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error> {
+    let folder = folder_of(path);
+    if !folder.is_dir() {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| {
+            failure::from_io(&format!("cannot make the folder {}", folder.display()), &error)
+        })?;
+    }
+    let local = filesystem::judge(folder)? == Trust::Local;
+    let existing = schema::nature(path)?;
+    let mine = Boot::read();
+    let gate = Gate::open(path).map_err(|error| {
+        failure::from_io(
+            &format!("cannot open the lock file {}", super::gate::path_for(path).display()),
+            &error,
+        )
+    })?;
+    if existing == Nature::Absent {
+        let passage = gate.pass().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
+        // Another may have made it while we waited.
+        if schema::nature(path)? == Nature::Absent {
+            let pause = pause_after_loss(&gate, &passage, &mine, local, max_ttl, now)?;
+            make(path, &mine, pause, now)?;
+        }
+    }
+    let connection = connect(path)?;
+    let metadata =
+        fs::metadata(path).map_err(|error| failure::from_io("cannot look at the lease file", &error))?;
+    Ok(Opened { connection, gate, clocks: Clocks::new(mine, local), id: file_id(&metadata) })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A connection to a file that is ours, set up for durable commits.
+fn connect(path: &Path) -> Result<Connection, Error> {
+    let failed = |error: rusqlite::Error| failure::from_sql("cannot open the lease file", &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    if connection.is_readonly("main").map_err(failed)? {
+        let error = io::Error::from(io::ErrorKind::PermissionDenied);
+        return Err(failure::from_io("the lease file cannot be written", &error));
+    }
+    schema::check(&connection)?;
+    // Closing must not cost a commit's worth of syncing: the last process of a burst of short ones would pay for all.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" {
+        return Err(Error::new(
+            Kind::Unsupported,
+            format!("the lease file cannot use write-ahead logging ({mode})"),
+        )
+        .advise("put the file on a local disk"));
+    }
+    connection
+        .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000")
+        .map_err(failed)?;
+    Ok(connection)
+}
+
+/// How long a new file must not grant, because an older one may have; in µs from now.
+fn pause_after_loss(
+    gate: &Gate,
+    passage: &Passage<'_>,
+    mine: &Boot,
+    local: bool,
+    max_ttl: Ttl,
+    now: Now,
+) -> Result<u64, Error> {
+    // No margin: what a holder can believe in is shorter than its TTL by more than two clocks can differ.
+    let whole = max_ttl.as_micros();
+    let horizon =
+        Horizon::read(gate).map_err(|error| failure::from_io("cannot read the lock file", &error))?;
+    Ok(match horizon {
+        Horizon::Empty if gate.is_alone(passage) => 0,
+        Horizon::Empty | Horizon::Damaged => whole,
+        Horizon::Until(boot, us) => match mine.relation(&boot, local) {
+            Relation::Same => us.saturating_sub(now.clock_us),
+            Relation::Rebooted => 0,
+            Relation::Unknown => whole,
+        },
+    })
+}
+
+/// Builds the file beside its place and moves it there.
+fn make(path: &Path, mine: &Boot, pause_us: u64, now: Now) -> Result<(), Error> {
+    let doing = "cannot make the lease file";
+    let io = |error: io::Error| failure::from_io(doing, &error);
+    let draft = path.with_file_name(format!(
+        ".{}-new-{}",
+        path.file_name().unwrap_or_default().to_string_lossy(),
+        std::process::id()
+    ));
+    let _ = fs::remove_file(&draft);
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(io)?;
+    let built = build(&draft, mine, pause_us, now).map_err(|error| failure::from_sql(doing, &error));
+    let placed = built.and_then(|()| {
+        File::open(&draft).and_then(|file| file.sync_all()).map_err(io)?;
+        // The companions of a file that was removed belong to its pages, not to ours.
+        for companion in ["-wal", "-shm", "-journal"] {
+            let mut name = path.as_os_str().to_owned();
+            name.push(companion);
+            match fs::remove_file(&name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+                _ => {}
+            }
+        }
+        fs::rename(&draft, path).map_err(io)?;
+        File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(io)
+    });
+    if placed.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    placed
+}
+
+fn build(draft: &Path, mine: &Boot, pause_us: u64, now: Now) -> rusqlite::Result<()> {
+    let connection = Connection::open_with_flags(draft, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    schema::create(&connection)?;
+    connection.execute(
+        "INSERT INTO store (id, made_unix, quarantine_boot, quarantine_until, quarantine_span) VALUES (1, ?1, ?2, ?3, ?4)",
+        params![
+            signed(now.unix_us),
+            mine.text(),
+            signed(now.clock_us.saturating_add(pause_us)),
+            signed(pause_us)
+        ],
+    )?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+/// Where leases live when nobody says otherwise: for root and for services the system's state folder, for others their
+/// own.
+pub fn default_path() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folder = if nix::unistd::geteuid().is_root() {
+        PathBuf::from("/var/lib/leasehold")
+    } else if let Some(folders) = variable("STATE_DIRECTORY") {
+        // systemd gives a service its state folders, separated by colons.
+        let first = folders.to_string_lossy().split(':').next().unwrap_or_default().to_owned();
+        PathBuf::from(first)
+    } else if let Some(state) = variable("XDG_STATE_HOME") {
+        Path::new(&state).join("leasehold")
+    } else {
+        Path::new(&variable("HOME").unwrap_or_else(|| "/".into())).join(".local/state/leasehold")
+    };
+    folder.join("leases.db")
+}

@@ -1,0 +1,166 @@
+//! The tables, and how a file says that it is ours.
+//!
+//! One row per resource holds everything about it, so that a request costs one read and one write. The queue has a table
+//! of its own, which is looked at only while a row's `waiting` says that there is somebody.
+//!
+//! A time is a boot-clock reading in µs and names its clock in a `boot` column; a `unix` column is wall-clock µs, for
+//! people, for tokens and for the purge.
+
+use std::{fs::File, io, io::Read as _, path::Path};
+
+use leasehold_core::{Error, Kind};
+use rusqlite::Connection;
+
+/// `lsHD`: SQLite's application id of a lease file.
+pub(super) const APPLICATION_ID: i32 = 0x6c73_4844;
+/// The version of the tables below.
+pub(super) const VERSION: i32 = 1;
+
+const TABLES: &str = "
+CREATE TABLE boot (
+    id INTEGER PRIMARY KEY,
+    identity TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE store (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    made_unix INTEGER NOT NULL,
+    quarantine_boot TEXT NOT NULL,
+    quarantine_until INTEGER NOT NULL,
+    quarantine_span INTEGER NOT NULL
+) STRICT;
+CREATE TABLE space (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    max_ttl_ms INTEGER NOT NULL,
+    settled INTEGER NOT NULL,
+    fresh INTEGER NOT NULL,
+    token_floor INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE slot (
+    id INTEGER PRIMARY KEY,
+    space INTEGER NOT NULL,
+    resource TEXT NOT NULL,
+    waiting INTEGER NOT NULL,
+    touched_unix INTEGER NOT NULL,
+    boot INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    span INTEGER NOT NULL,
+    ttl_ms INTEGER NOT NULL,
+    token INTEGER,
+    lease_id BLOB,
+    holder_id BLOB,
+    granted_unix INTEGER,
+    label TEXT,
+    wake BLOB,
+    revoked_by TEXT,
+    revoked_reason TEXT,
+    end_lease_id BLOB,
+    end_token INTEGER,
+    end_reason INTEGER,
+    end_note TEXT,
+    end_by TEXT,
+    end_unix INTEGER,
+    success_unix INTEGER,
+    UNIQUE (space, resource)
+) STRICT;
+CREATE TABLE queue (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    slot INTEGER NOT NULL,
+    lease_id BLOB NOT NULL,
+    label TEXT NOT NULL,
+    boot INTEGER NOT NULL,
+    joined INTEGER NOT NULL,
+    refreshed INTEGER NOT NULL,
+    refreshed_unix INTEGER NOT NULL,
+    wake BLOB NOT NULL,
+    UNIQUE (slot, lease_id)
+) STRICT;
+CREATE INDEX queue_order ON queue (slot, sequence);
+CREATE TABLE observed (
+    slot INTEGER NOT NULL,
+    boot INTEGER NOT NULL,
+    record_boot INTEGER NOT NULL,
+    record_at INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (slot, boot)
+) STRICT, WITHOUT ROWID;
+";
+
+/// What the first bytes of a file say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Nature {
+    /// Nothing there, or nothing in it: may be made.
+    Absent,
+    /// A lease file.
+    Ours,
+}
+
+/// Looks at a file without giving it to SQLite, which would leave companions beside it.
+///
+/// # Errors
+/// [`Kind::Invalid`] for anything that is not a lease file.
+pub(super) fn nature(path: &Path) -> Result<Nature, Error> {
+    let mut head = [0; 100];
+    let length = match File::open(path).and_then(|file| read_up_to(file, &mut head)) {
+        Ok(length) => length,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Nature::Absent),
+        Err(error) => return Err(super::failure::from_io("cannot open the lease file", &error)),
+    };
+    if length == 0 {
+        return Ok(Nature::Absent);
+    }
+    // The header of SQLite files: https://www.sqlite.org/fileformat2.html#the_database_header
+    if length < head.len() || !head.starts_with(b"SQLite format 3\0") {
+        return Err(foreign("the file is not a SQLite database"));
+    }
+    if head[68..72] != APPLICATION_ID.to_be_bytes() {
+        return Err(foreign("the file is a SQLite database of another program"));
+    }
+    Ok(Nature::Ours)
+}
+
+fn foreign(what: &str) -> Error {
+    Error::new(Kind::Invalid, what)
+        .advise("it was left as it is; give the path of a lease file, or of none yet")
+}
+
+fn read_up_to(mut file: File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match file.read(&mut buffer[length..])? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    Ok(length)
+}
+
+/// Makes the tables in an empty database and switches it to write-ahead logging.
+pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
+    ))?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    debug_assert_eq!(mode, "wal");
+    Ok(())
+}
+
+/// Checks that this build understands the file.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for a newer file; [`Kind::Corrupt`] for a damaged one.
+pub(super) fn check(connection: &Connection) -> Result<(), Error> {
+    let version: i32 = connection
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .map_err(|error| super::failure::from_sql("cannot read the lease file", &error))?;
+    match version {
+        VERSION => Ok(()),
+        newer if newer > VERSION => Err(Error::new(
+            Kind::Unsupported,
+            format!("the lease file was written by a newer Leasehold (format {newer}; this one reads format {VERSION})"),
+        )
+        .advise("upgrade this program; all programs on one file must understand its format")),
+        other => Err(Error::new(Kind::Corrupt, format!("the lease file has an impossible format number ({other})"))
+            .advise(super::failure::REPAIR)),
+    }
+}

@@ -1,0 +1,235 @@
+//! Transactions on the open file: all requests that have gathered are one.
+
+use std::{io, path::Path, sync::Arc};
+
+use leasehold_core::{Error, Kind, Namespace, Ttl, slot::Now};
+use rusqlite::OptionalExtension as _;
+
+use super::{
+    apply::{Effects, Memo, Outcome, Ring, Setting, Step},
+    failure::{self, Failure},
+    gate::{Gate, Passage, file_id},
+    horizon::Horizon,
+    open::{self, Opened},
+    purge,
+    request::{Reply, Request},
+    wake::Ringer,
+};
+use crate::clock::{self, Clock};
+
+/// An open file and what is done on it.
+#[derive(Debug)]
+pub(super) struct Session {
+    opened: Opened,
+    memo: Memo,
+    purge_after_us: u64,
+    purge_cursor: Option<i64>,
+    /// What the horizon is at least: only ever raised by others.
+    horizon_us: u64,
+    gate_checked_us: u64,
+}
+
+/// The lock file is looked for this often: its loss costs order between processes and the horizon, not exclusion.
+const GATE_CHECK_US: u64 = 100_000;
+
+/// How a transaction ended.
+pub(super) struct Done {
+    /// One per request.
+    pub(super) answers: Vec<Result<Reply, Error>>,
+    pub(super) rings: Vec<Ring>,
+    /// True when the connection can be used further.
+    pub(super) healthy: bool,
+}
+
+/// Fixed parts that every transaction needs.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) setting: Setting,
+    pub(super) ringer: Ringer,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Context {
+    fn now(&self) -> Now {
+        clock::now(&*self.clock)
+    }
+}
+
+impl Session {
+    pub(super) fn open(path: &Path, max_ttl: Ttl, clock: &dyn Clock) -> Result<Self, Error> {
+        let opened = open::open(path, max_ttl, clock::now(clock))?;
+        Ok(Self {
+            opened,
+            memo: Memo::default(),
+            purge_after_us: 0,
+            purge_cursor: None,
+            horizon_us: 0,
+            gate_checked_us: 0,
+        })
+    }
+
+    /// The longest TTL that the file has for a namespace.
+    pub(super) fn max_ttl(&self, namespace: &Namespace) -> Result<Option<Ttl>, Error> {
+        let found: Option<i64> = self
+            .opened
+            .connection
+            .query_row("SELECT max_ttl_ms FROM space WHERE name = ?1", [namespace.as_str()], |row| row.get(0))
+            .optional()
+            .map_err(|error| failure::from_sql("cannot read the lease file", &error))?;
+        Ok(found.and_then(|ms| Ttl::from_millis(ms.unsigned_abs()).ok()))
+    }
+
+    /// The gate to pass before writing; a new one when its file was taken away.
+    pub(super) fn gate(&mut self, path: &Path, context: &Context) -> Result<Arc<Gate>, Error> {
+        let now_us = context.now().clock_us;
+        if now_us.saturating_sub(self.gate_checked_us) >= GATE_CHECK_US {
+            self.gate_checked_us = now_us;
+            if !self.opened.gate.is_in_place() {
+                self.renew_gate(path, context)?;
+            }
+        }
+        Ok(Arc::clone(&self.opened.gate))
+    }
+
+    /// True while the path still points at the file that is open.
+    pub(super) fn is_in_place(&self, path: &Path) -> io::Result<bool> {
+        match std::fs::metadata(path) {
+            Ok(found) => Ok(file_id(&found) == self.opened.id),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins a transaction. When this fails nothing was changed.
+    pub(super) fn begin(&self, writing: bool) -> Result<(), Error> {
+        let sql = if writing { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        self.run(sql).map_err(|error| failure::from_sql("the lease file cannot be changed now", &error))
+    }
+
+    fn run(&self, sql: &str) -> rusqlite::Result<()> {
+        self.opened.connection.prepare_cached(sql)?.execute([]).map(drop)
+    }
+
+    fn roll_back(&mut self) {
+        self.opened.clocks.forget();
+        if !self.opened.connection.is_autocommit()
+            && let Err(error) = self.run("ROLLBACK")
+        {
+            tracing::error!(%error, "cannot roll back");
+        }
+    }
+
+    /// Applies `requests` in the transaction that has begun, and commits it. `passage` stands for the right to write.
+    pub(super) fn apply(
+        &mut self,
+        requests: &[&Request],
+        context: &Context,
+        passage: Option<&Passage<'_>>,
+    ) -> Done {
+        let applied = self.apply_all(requests, context, passage);
+        match applied {
+            Ok((answers, effects)) => self.commit(answers, effects),
+            Err(failure) => {
+                self.roll_back();
+                self.apply_apart(requests, context, passage, &failure)
+            }
+        }
+    }
+
+    /// One of several requests failed: each gets a transaction of its own, so that none suffers for another.
+    fn apply_apart(
+        &mut self,
+        requests: &[&Request],
+        context: &Context,
+        passage: Option<&Passage<'_>>,
+        failure: &Failure,
+    ) -> Done {
+        let mut whole = Done { answers: Vec::new(), rings: Vec::new(), healthy: true };
+        if requests.len() <= 1 {
+            whole.answers.extend(requests.iter().map(|_| Err(failure.error())));
+            return whole;
+        }
+        for request in requests {
+            let done = match self.begin(passage.is_some()) {
+                Ok(()) => self.apply(&[request], context, passage),
+                Err(error) => Done { answers: vec![Err(error)], rings: Vec::new(), healthy: true },
+            };
+            whole.answers.extend(done.answers);
+            whole.rings.extend(done.rings);
+            whole.healthy &= done.healthy;
+        }
+        whole
+    }
+
+    fn apply_all(
+        &mut self,
+        requests: &[&Request],
+        context: &Context,
+        passage: Option<&Passage<'_>>,
+    ) -> Result<(Vec<Result<Reply, Error>>, Effects), Failure> {
+        let Opened { connection, clocks, gate, .. } = &mut self.opened;
+        let mut step = Step::new(connection, clocks, &context.ringer, &context.setting, &mut self.memo);
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            answers.push(one(&mut step, request, context.now())?);
+        }
+        if passage.is_some() {
+            let now = context.now();
+            if now.clock_us >= self.purge_after_us {
+                self.purge_cursor = Some(step.purge(self.purge_cursor, now)?);
+                self.purge_after_us = now.clock_us.saturating_add(purge::PAUSE_US);
+            }
+        }
+        let effects = step.effects;
+        if let Some(passage) = passage.filter(|_| effects.horizon_us > self.horizon_us) {
+            self.horizon_us =
+                Horizon::raise(gate, passage, clocks.mine(), clocks.is_local(), effects.horizon_us)?;
+        }
+        Ok((answers, effects))
+    }
+
+    fn commit(&mut self, answers: Vec<Result<Reply, Error>>, effects: Effects) -> Done {
+        let Err(error) = self.run("COMMIT") else {
+            return Done { answers, rings: effects.rings, healthy: true };
+        };
+        self.roll_back();
+        let error = failure::from_commit(&error);
+        // What changed nothing was answered from what is there; only the changes are in doubt. They are not told apart.
+        let answers = answers.into_iter().map(|answer| answer.and(Err(error.clone()))).collect();
+        Done { answers, rings: Vec::new(), healthy: error.kind() != Kind::Unknown }
+    }
+
+    /// Puts the horizon into a lock file that has just replaced another.
+    fn renew_gate(&mut self, path: &Path, context: &Context) -> Result<(), Error> {
+        let failed = |error: io::Error| failure::from_io("cannot replace the lock file", &error);
+        self.opened.gate = Gate::open(path).map_err(failed)?;
+        self.horizon_us = 0;
+        let gate = Arc::clone(&self.opened.gate);
+        let passage = gate.pass().map_err(failed)?;
+        let latest: Option<i64> = self
+            .opened
+            .connection
+            .query_row("SELECT max(at) FROM slot WHERE lease_id IS NOT NULL", [], |row| row.get(0))
+            .map_err(|error| failure::from_sql("cannot read the lease file", &error))?;
+        let latest = latest.map_or(0, i64::unsigned_abs).max(context.now().clock_us);
+        let clocks = &self.opened.clocks;
+        Horizon::raise(&gate, &passage, clocks.mine(), clocks.is_local(), latest).map_err(failed).map(drop)
+    }
+}
+
+fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
+    Ok(match request {
+        Request::Acquire(claim) => step.acquire(claim, now)?.map(Reply::Acquired),
+        Request::Renew(renewals) => {
+            let answers =
+                renewals.iter().map(|renewal| step.renew(renewal, now)).collect::<Result<_, _>>()?;
+            Ok(Reply::Renewed(answers))
+        }
+        Request::Release(release) => step.release(release, now)?.map(Reply::Released),
+        Request::Revoke(revocation) => step.revoke(revocation, now)?.map(Reply::Revoked),
+        Request::Inspect(resource) => step.inspect(resource, now)?.map(Reply::Inspected),
+        Request::List(listing) => step.list(listing, now)?.map(Reply::Listed),
+        Request::Prepare(preparation) => step.prepare(*preparation, now)?.map(Reply::Prepared),
+        Request::PassOver(resource) => step.pass_over(resource, now)?.map(|()| Reply::Passed),
+    })
+}

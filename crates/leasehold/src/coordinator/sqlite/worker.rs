@@ -1,0 +1,249 @@
+//! The thread that owns the connection, and the queue in front of it.
+//!
+//! Whatever has gathered while the disk was busy becomes the next transaction; a lone request never waits for company.
+//! The queue is emptied only *after* the gate has been passed and the transaction has begun: until then a request that
+//! is dropped has certainly no effect, and one that cannot be served is answered so.
+
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use leasehold_core::{Error, Kind, Ttl};
+use tokio::sync::oneshot;
+
+use super::{
+    failure,
+    gate::Passage,
+    request::{Reply, Request},
+    session::{Context, Done, Session},
+};
+use crate::{clock, coordinator::mailbox::lock};
+
+/// More requests than this wait for the next transaction (ours: keeps a transaction in the milliseconds).
+const MAX_BATCH: usize = 1_024;
+/// How long the worker looks for more work before it sleeps, giving way to others: about what it takes an asker to wake up
+/// and ask again (measured: 20-80 µs; waking this thread instead would add as much to every request).
+const LINGER_US: u64 = 100;
+/// A writer that has waited this long at the gate waits for a process that is stopped, not slow.
+const STUCK_US: u64 = 5_000_000;
+
+pub(super) type Answer = oneshot::Sender<Result<Reply, Error>>;
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) request: Request,
+    /// Where the answer goes; nowhere for the worker's own jobs.
+    pub(super) answer: Option<Answer>,
+}
+
+impl Job {
+    /// False once whoever asked has stopped listening.
+    fn is_wanted(&self) -> bool {
+        self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
+    }
+
+    fn finish(self, answer: Result<Reply, Error>) {
+        if let Some(sender) = self.answer {
+            // Whoever has stopped listening knows that the outcome is unknown.
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+/// The way to the worker.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    state: Mutex<State>,
+    arrived: Condvar,
+    /// The length of the queue, to be looked at without the lock.
+    length: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    closed: bool,
+    sleeping: bool,
+    at_gate_since_us: Option<u64>,
+}
+
+impl Inbox {
+    /// Leaves a job. Fails the jobs in the queue when the worker has been kept at the gate for too long.
+    pub(super) fn send(&self, job: Job, place: &str) {
+        let mut state = lock(&self.state);
+        state.jobs.push_back(job);
+        let since = state.at_gate_since_us;
+        if since.is_some_and(|since| clock::boot_us().saturating_sub(since) > STUCK_US) {
+            let jobs = std::mem::take(&mut state.jobs);
+            self.length.store(0, Ordering::Relaxed);
+            drop(state);
+            refuse(jobs, &stuck(place));
+            return;
+        }
+        self.length.store(state.jobs.len(), Ordering::Release);
+        let sleeping = state.sleeping;
+        drop(state);
+        if sleeping {
+            self.arrived.notify_one();
+        }
+    }
+
+    pub(super) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Waits for jobs. `None` when there will be none any more; else whether one of them writes.
+    fn wait(&self) -> Option<bool> {
+        let until = clock::boot_us().saturating_add(LINGER_US);
+        while self.length.load(Ordering::Acquire) == 0 && clock::boot_us() < until {
+            std::thread::yield_now();
+        }
+        let mut state = lock(&self.state);
+        loop {
+            if !state.jobs.is_empty() {
+                return Some(state.jobs.iter().any(|job| job.request.writes()));
+            }
+            if state.closed {
+                return None;
+            }
+            state.sleeping = true;
+            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.sleeping = false;
+        }
+    }
+
+    fn at_gate(&self, since_us: Option<u64>) {
+        lock(&self.state).at_gate_since_us = since_us;
+    }
+
+    /// Takes what has gathered and is still wanted. `writing`: what a transaction that only reads cannot do stays.
+    fn take(&self, writing: bool) -> Vec<Job> {
+        let mut state = lock(&self.state);
+        let count = state.jobs.len().min(MAX_BATCH);
+        let count = if writing {
+            count
+        } else {
+            state.jobs.iter().take(count).take_while(|job| !job.request.writes()).count()
+        };
+        let jobs = state.jobs.drain(..count).filter(Job::is_wanted).collect();
+        self.length.store(state.jobs.len(), Ordering::Release);
+        jobs
+    }
+}
+
+/// Answers jobs that had certainly no effect.
+fn refuse(jobs: impl IntoIterator<Item = Job>, error: &Error) {
+    for job in jobs {
+        let error = match job.request.resource() {
+            Some(resource) => error.clone().on(resource),
+            None => error.clone(),
+        };
+        job.finish(Err(error));
+    }
+}
+
+fn stuck(place: &str) -> Error {
+    Error::new(Kind::Unavailable, "another process has kept the lease file for more than 5s")
+        .at(place)
+        .advise("look for a stopped process that uses the file (state T in ps) and continue or end it")
+}
+
+/// The thread's own.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) path: PathBuf,
+    pub(super) max_ttl: Ttl,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) context: Context,
+    pub(super) session: Option<Session>,
+}
+
+impl Worker {
+    /// Serves until the inbox is closed.
+    pub(super) fn run(mut self) {
+        while let Some(writing) = self.inbox.wait() {
+            if let Err(error) = self.serve(writing) {
+                let error = error.at(&self.context.setting.place);
+                refuse(self.inbox.take(true), &error);
+            }
+        }
+    }
+
+    /// Serves what has gathered. An error is for all of it, and nothing was changed.
+    fn serve(&mut self, writing: bool) -> Result<(), Error> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            // The file was lost, or failed: begin anew, with what is at the path now.
+            None => Session::open(&self.path, self.max_ttl, &*self.context.clock)?,
+        };
+        let session = self.session.insert(session);
+        if !writing {
+            return self.transact(None);
+        }
+        let gate = session.gate(&self.path, &self.context)?;
+        self.inbox.at_gate(Some(clock::boot_us()));
+        let passage = gate.pass();
+        self.inbox.at_gate(None);
+        let passage = passage.map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
+        self.transact(Some(passage))
+    }
+
+    fn transact(&mut self, passage: Option<Passage<'_>>) -> Result<(), Error> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let in_place = session
+            .is_in_place(&self.path)
+            .map_err(|error| failure::from_io("cannot look at the lease file", &error))?;
+        if !in_place {
+            self.session = None;
+            self.lost();
+            return Ok(());
+        }
+        session.begin(passage.is_some())?;
+        let jobs = self.inbox.take(passage.is_some());
+        let requests: Vec<&Request> = jobs.iter().map(|job| &job.request).collect();
+        let done = session.apply(&requests, &self.context, passage.as_ref());
+        drop(passage);
+        self.finish(jobs, done);
+        Ok(())
+    }
+
+    /// Tells: first those who can go on elsewhere, then those who asked.
+    fn finish(&mut self, jobs: Vec<Job>, done: Done) {
+        if !done.healthy {
+            self.session = None;
+        }
+        for ring in done.rings {
+            let heard = self.context.ringer.ring(&ring.address, ring.lease_id);
+            if let Some(resource) = ring.reserved.filter(|_| !heard) {
+                let job = Job { request: Request::PassOver(resource), answer: None };
+                self.inbox.send(job, &self.context.setting.place);
+            }
+        }
+        for (job, answer) in jobs.into_iter().zip(done.answers) {
+            let answer = answer.map_err(|error| {
+                let error = error.at(&self.context.setting.place);
+                job.request.resource().map_or(error.clone(), |resource| error.on(resource))
+            });
+            job.finish(answer);
+        }
+    }
+
+    fn lost(&self) {
+        let error = Error::new(Kind::Unavailable, "the lease file was removed or replaced by another")
+            .at(&self.context.setting.place)
+            .advise(
+                "leases of the old file are lost; claims go to the file that is there now, once the old leases have ended",
+            );
+        tracing::error!(path = %self.path.display(), "the lease file was removed or replaced; its leases are lost");
+        for job in self.inbox.take(true) {
+            let answer = job.request.lost(&error);
+            job.finish(answer);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! One batch of renewals: sent together, judged one by one.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_core::{Error, Kind, record::Renewed};
+
+use crate::observe;
+
+use super::{CALL_LIMIT, Core, no_answer, registry::Due};
+
+/// The most renewals in one call (ours: a few milliseconds of an engine's time, so that others get their turn between).
+const MAX_BATCH: usize = 1_000;
+
+/// Sends what is due and applies the answers.
+pub(super) async fn send(core: Arc<Core>, mut due: Vec<Due>) {
+    while !due.is_empty() {
+        let rest = due.split_off(due.len().min(MAX_BATCH));
+        send_batch(&core, due).await;
+        due = rest;
+    }
+}
+
+async fn send_batch(core: &Core, batch: Vec<Due>) {
+    // The shortest patience in the batch: none of its leases may wait past its own window for the others.
+    let limit = batch.iter().map(patience).min().unwrap_or(CALL_LIMIT);
+    let renewals = batch.iter().map(|due| due.renewal.clone()).collect();
+    let answers = match tokio::time::timeout(limit, core.coordinator.renew(renewals)).await {
+        Ok(answers) => answers,
+        Err(_) => Err(no_answer("renewal", limit, &core.coordinator.profile().place)),
+    };
+    // One draw for the batch: leases that were renewed together stay together.
+    let random = core.jitter.draw();
+    let mut ring = false;
+    match answers {
+        Ok(answers) if answers.len() == batch.len() => {
+            for (due, answer) in batch.into_iter().zip(answers) {
+                ring |= apply(core, &due, answer, random);
+            }
+        }
+        Ok(_) => {
+            let error = Error::new(Kind::Corrupt, "the coordinator did not answer every renewal");
+            ring = fail(core, &batch, &error);
+        }
+        Err(error) => ring = fail(core, &batch, &error),
+    }
+    if ring {
+        core.bell.notify_one();
+    }
+}
+
+/// The whole batch failed.
+fn fail(core: &Core, batch: &[Due], error: &Error) -> bool {
+    batch.iter().fold(false, |ring, due| apply(core, due, Err(error.clone()), 0) | ring)
+}
+
+fn patience(due: &Due) -> Duration {
+    due.lease.look(|holder, now| holder.policy().call_timeout(holder.window().remaining(now))).min(CALL_LIMIT)
+}
+
+/// Lets the lease know what became of its renewal. True when the driver must look again before its alarm.
+fn apply(core: &Core, due: &Due, answer: Result<Renewed, Error>, random: u64) -> bool {
+    let now = due.lease.now();
+    match answer {
+        Ok(answer) => due.lease.change(|holder| ((), holder.renewal_answered(due.sent, answer, now, random))),
+        Err(error) => {
+            // Failures are retried apart from each other: they did not succeed together.
+            let random = core.jitter.draw();
+            let failures = due.lease.change(|holder| {
+                let transition = holder.renewal_failed(error.kind(), now, random);
+                (holder.failures(), transition)
+            });
+            observe::renewal_failed(due.lease.identity(), core.holder_id, failures, &error);
+        }
+    }
+    core.registry.reschedule(&due.lease)
+}

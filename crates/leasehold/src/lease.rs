@@ -1,0 +1,342 @@
+//! The guard: what a program has while it holds a resource.
+
+use std::{ops::Deref, sync::Arc, time::Duration};
+
+use leasehold_core::{
+    Error, LeaseId, Resource, Token,
+    backoff::Backoff,
+    holder::{Belief, Loss, State},
+    record::{Gone, Grant, Released},
+    request::Release,
+    window::Reading,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    driver::{CALL_LIMIT, Chore},
+    leases::Client,
+    outcome::{Ended, NotEnough},
+    shared::Shared,
+};
+
+/// How often a release is tried while its caller waits for it.
+const RELEASE_ATTEMPTS: u32 = 3;
+
+/// A held resource. Renewed in the background until it is released, dropped or lost.
+///
+/// It is `Send` and may be moved between tasks and threads; [`Lease::handle`] gives workers a view that asks the same
+/// questions. Consumed by [`release`](Lease::release) and [`complete`](Lease::complete). Dropping it releases in the
+/// background at best effort: it never blocks, never panics, and needs no runtime.
+///
+/// **Guarantee.** While [`check`](LeaseHandle::check) answers yes, the coordinator grants the resource to nobody else, as
+/// long as clocks run within the margin's drift and the coordinator keeps what it acknowledged. A process that is paused
+/// *between* the check and the write is beyond any lease: send the [`token`](LeaseHandle::token) along and let the
+/// resource refuse an older one.
+#[derive(Debug)]
+#[must_use = "dropping a lease releases it"]
+pub struct Lease {
+    handle: LeaseHandle,
+    client: Arc<Client>,
+    granted_us: u64,
+    after_lapse: bool,
+    /// True once there is nothing for `drop` to do.
+    concluded: bool,
+}
+
+/// A view of a lease that asks questions and cannot end it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LeaseHandle(Arc<Shared>);
+
+impl LeaseHandle {
+    /// The held thing.
+    pub fn resource(&self) -> &Resource {
+        &self.0.identity().resource
+    }
+
+    /// The fencing token: constant through renewals, higher at every later grant of the resource.
+    pub fn token(&self) -> Token {
+        self.0.identity().token
+    }
+
+    /// The grant's lease id.
+    pub fn lease_id(&self) -> LeaseId {
+        self.0.identity().lease_id
+    }
+
+    /// Is it still mine, at this moment? Reads this machine's clocks each time; no I/O, no lock, no allocation.
+    ///
+    /// **Guarantee.** Once it has said no it never says yes again.
+    ///
+    /// # Errors
+    /// [`Loss`]: why it is not held any more.
+    pub fn check(&self) -> Result<(), Loss> {
+        self.0.check()
+    }
+
+    /// How long it is certain without a further renewal; `None` when it is not held.
+    pub fn remaining(&self) -> Option<Duration> {
+        if self.0.is_forked() {
+            return None;
+        }
+        self.0.look(|holder, now| holder.state().may_work().then(|| holder.window().remaining(now)))
+    }
+
+    /// Is it still mine, and certain for at least `duration`? Ask before an external call, and give that call a deadline
+    /// within `duration`.
+    ///
+    /// # Errors
+    /// [`NotEnough`]: it is lost, or what is left is shorter.
+    pub fn require(&self, duration: Duration) -> Result<(), NotEnough> {
+        self.check().map_err(NotEnough::Lost)?;
+        match self.remaining() {
+            Some(remaining) if remaining >= duration => Ok(()),
+            Some(remaining) => Err(NotEnough::Short { remaining }),
+            None => Err(NotEnough::Lost(self.check().err().unwrap_or(Loss::WindowClosed))),
+        }
+    }
+
+    /// Where it is now.
+    pub fn state(&self) -> State {
+        self.0.look(|holder, _| holder.state().clone())
+    }
+
+    /// The next change of state, as it happens; `None` once nothing can change.
+    ///
+    /// **Cancel safety.** Dropping the future loses nothing: the present state is always at [`LeaseHandle::state`].
+    pub async fn changed(&self) -> Option<State> {
+        let mut states = self.0.watch();
+        if states.borrow_and_update().is_final() {
+            return None;
+        }
+        states.changed().await.ok()?;
+        Some(states.borrow().clone())
+    }
+
+    /// Ready when the lease is not held any more, with the reason ([`Loss::Released`] after a release). Driven by time on
+    /// the driver's thread, not by answers: it fires at the local deadline although the coordinator is silent.
+    ///
+    /// **Cancel safety.** May be dropped and called again at any time.
+    pub async fn lost(&self) -> Loss {
+        let mut states = self.0.watch();
+        match states.wait_for(State::is_final).await.as_deref() {
+            Ok(State::Lost(loss)) => loss.clone(),
+            _ => Loss::Released,
+        }
+    }
+
+    /// A token that is cancelled when the lease is lost.
+    pub fn cancellation(&self) -> CancellationToken {
+        self.0.cancellation().clone()
+    }
+
+    /// Ready when the work should end: the lease is draining, or is not held any more.
+    pub async fn draining(&self) {
+        let mut states = self.0.watch();
+        let _ = states.wait_for(|state| !matches!(state, State::Held | State::Uncertain)).await;
+    }
+
+    /// Runs `work` while the lease is held; drops it unfinished at the moment of loss.
+    ///
+    /// **Cancel safety.** Dropping the future drops the work with it; the lease stays.
+    ///
+    /// # Errors
+    /// [`Loss`]: the work was not finished. What it had sent may still arrive: that is what the token is for.
+    pub async fn run<W: Future>(&self, work: W) -> Result<W::Output, Loss> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            loss = self.lost() => Err(loss),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Asks the work to end: the state becomes draining and renewals go on. Release when it has ended.
+    pub fn drain(&self) {
+        let now = self.0.now();
+        self.0.change(|holder| ((), holder.drain(now)));
+    }
+
+    /// Shows that the worker makes progress; needed only with `progress_timeout`.
+    pub fn progress(&self) {
+        let now = self.0.now();
+        self.0.change(|holder| {
+            holder.progress(now);
+            ((), None)
+        });
+    }
+
+    /// What another process of this machine needs to act for this lease: who holds what, and since when its window counts.
+    /// The lease stays in this process's care; see [`Lease::hand_off`].
+    pub fn belief(&self) -> Belief {
+        self.0.look(|holder, _| holder.belief())
+    }
+
+    /// The local deadline on this machine's clocks, as it stands now. A later renewal moves it on.
+    pub fn closes(&self) -> Reading {
+        self.0.look(|holder, _| holder.window().closes())
+    }
+
+    /// Ready when a renewal has moved the local deadline beyond `known`, with the new one; `None` once it can move no
+    /// more. For whoever enforces the deadline outside this process.
+    ///
+    /// **Cancel safety.** Dropping the future loses nothing: the next call answers at once.
+    pub async fn closes_after(&self, known: Reading) -> Option<Reading> {
+        self.0.moved_beyond(known).await
+    }
+}
+
+impl Deref for Lease {
+    type Target = LeaseHandle;
+
+    fn deref(&self) -> &LeaseHandle {
+        &self.handle
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(shared: Arc<Shared>, client: Arc<Client>, grant: &Grant) -> Self {
+        Self {
+            handle: LeaseHandle(shared),
+            client,
+            granted_us: grant.granted_us,
+            after_lapse: grant.after_lapse,
+            concluded: false,
+        }
+    }
+
+    /// A view for workers.
+    pub fn handle(&self) -> LeaseHandle {
+        self.handle.clone()
+    }
+
+    /// When it was granted, µs since 1970 by the engine's clock. For people; never compared.
+    pub fn granted_us(&self) -> u64 {
+        self.granted_us
+    }
+
+    /// True when the previous holder ended uncleanly: it may have left work half done.
+    pub fn after_lapse(&self) -> bool {
+        self.after_lapse
+    }
+
+    /// Ends the lease. Call it when the work has really ended.
+    ///
+    /// **Cancel safety.** Dropping the future leaves the release to the background, as dropping the lease would.
+    ///
+    /// # Errors
+    /// [`leasehold_core::Kind::Unknown`] when nobody knows whether the release arrived: the resource may stay busy until the TTL runs
+    /// out. Other kinds as they are; the background keeps trying.
+    pub async fn release(self) -> Result<Ended, Error> {
+        self.end(false).await
+    }
+
+    /// Ends the lease and records, in the same step, that the work succeeded: what `once_per` of later claims looks at.
+    ///
+    /// **Cancel safety.** Dropping the future may lose the record of success; the lease itself ends in the background.
+    ///
+    /// # Errors
+    /// As [`Lease::release`]; it is then unknown whether the success was recorded.
+    pub async fn complete(self) -> Result<Ended, Error> {
+        self.end(true).await
+    }
+
+    async fn end(mut self, succeeded: bool) -> Result<Ended, Error> {
+        let lost = self.stop_renewing();
+        let release = self.release_request(succeeded && lost.is_none());
+        if lost.as_ref().is_some_and(|loss| !may_stand(loss)) {
+            self.concluded = true;
+            return Ok(lost.map_or(Ended::Released, Ended::Lost));
+        }
+        let mut failures = 0;
+        loop {
+            let call = self.client.coordinator().release(release.clone());
+            match self.client.driver.bounded(CALL_LIMIT, "release", call).await {
+                Ok(answer) => {
+                    self.concluded = true;
+                    self.handle.0.change(|holder| ((), holder.released()));
+                    return Ok(lost.map_or_else(|| how_it_ended(answer), Ended::Lost));
+                }
+                Err(error) => {
+                    failures += 1;
+                    if failures == RELEASE_ATTEMPTS || !error.is_transient() {
+                        let ttl = self.handle.0.look(|holder, _| holder.policy().ttl());
+                        return Err(error
+                            .on(self.resource())
+                            .advise(format!("the resource may stay busy for up to {ttl}; releasing is still tried in the background")));
+                    }
+                    self.client.driver.sleep(Backoff::default().delay(failures, self.client.draw())).await;
+                }
+            }
+        }
+    }
+
+    /// Takes the lease out of the driver's care without ending it at the coordinator, for a process of this machine that
+    /// goes on with it ([`crate::LeaseRequest::resume`]), or to let it run out by itself.
+    ///
+    /// # Errors
+    /// [`Loss`]: it is not held any more.
+    pub fn hand_off(mut self) -> Result<Belief, Loss> {
+        self.check()?;
+        self.client.driver.core.registry.deregister(&self.handle.0);
+        self.concluded = true;
+        Ok(self.handle.0.look(|holder, _| holder.belief()))
+    }
+
+    fn release_request(&self, succeeded: bool) -> Release {
+        self.handle.0.look(|holder, _| holder.release_request(succeeded))
+    }
+
+    /// Leaves the driver's care; why the lease was lost, if it was.
+    fn stop_renewing(&self) -> Option<Loss> {
+        let now = self.handle.0.now();
+        let lost = self.handle.0.change(|holder| {
+            let transition = holder.begin_release(now);
+            let lost = match holder.state() {
+                State::Lost(loss) => Some(loss.clone()),
+                _ => None,
+            };
+            (lost, transition)
+        });
+        self.client.driver.core.registry.deregister(&self.handle.0);
+        lost
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // A forked child has a copy of the guard; the lease is its parent's.
+        if self.concluded || self.handle.0.is_forked() {
+            return;
+        }
+        let lost = self.stop_renewing();
+        if lost.is_some_and(|loss| !may_stand(&loss)) {
+            return;
+        }
+        let give_up = self.handle.0.look(|holder, _| {
+            let policy = holder.policy();
+            policy.ttl().as_duration() + policy.lock_delay()
+        });
+        self.client.driver.chore(Chore { release: self.release_request(false), give_up });
+    }
+}
+
+/// True when the coordinator may still have the grant of a lease that was lost for this reason. Its holder is done with
+/// it, so it is ended there too; the request names lease id and token and can hit no successor.
+fn may_stand(loss: &Loss) -> bool {
+    matches!(
+        loss,
+        Loss::WindowClosed
+            | Loss::MaxHold
+            | Loss::NoProgress
+            | Loss::Revoked { .. }
+            | Loss::StoreClockStepped
+    )
+}
+
+fn how_it_ended(answer: Released) -> Ended {
+    match answer {
+        // Not held because released: an earlier attempt arrived and its answer was lost.
+        Released::NotHeld(gone) if gone != Gone::Released => Ended::Lost(gone.into()),
+        _ => Ended::Released,
+    }
+}

@@ -1,0 +1,182 @@
+//! What a guard and the driver share about one lease.
+//!
+//! The state machine sits behind a mutex that is held for nanoseconds and never across I/O. The question asked most often,
+//! "is it still mine?", does not take it: the local deadline on each clock lies beside it in atomics. They are written
+//! under the mutex and only ever move later for a live lease, so a torn read is at worst stricter. Finding the deadline
+//! passed is settled under the mutex, where it becomes final: no late renewal can undo an answer that was given.
+
+use std::{
+    pin::pin,
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_core::{
+    HolderId,
+    holder::{Holder, Identity, Loss, State, Transition},
+    window::{ClockRule, Reading},
+};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{clock, fork, observe, sync::lock};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    identity: Identity,
+    holder_id: HolderId,
+    rule: ClockRule,
+    generation: u32,
+    holder: Mutex<Holder>,
+    state: watch::Sender<State>,
+    cancel: OnceLock<CancellationToken>,
+    /// Rung when the local deadline has moved on, or can move no more.
+    moved: Notify,
+    /// False once work must stop: the fast answer to "is it still mine?".
+    live: AtomicBool,
+    close_boot_ns: AtomicU64,
+    close_raw_ns: AtomicU64,
+    close_real_ns: AtomicU64,
+    /// When the registry next looks at this lease, on BOOTTIME. Changed under the registry's lock only.
+    pub(crate) scheduled_ns: AtomicU64,
+    /// The mean time between renewals.
+    pub(crate) renew_every: Duration,
+    /// Order of registration; leases registered together are renewed together.
+    pub(crate) sequence: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(holder: Holder, holder_id: HolderId, rule: ClockRule, sequence: u64) -> Self {
+        let closes = holder.window().closes();
+        Self {
+            identity: holder.identity().clone(),
+            holder_id,
+            rule,
+            generation: fork::generation(),
+            renew_every: holder.policy().renew_every(),
+            state: watch::Sender::new(holder.state().clone()),
+            holder: Mutex::new(holder),
+            cancel: OnceLock::new(),
+            moved: Notify::new(),
+            live: AtomicBool::new(true),
+            close_boot_ns: AtomicU64::new(closes.boot_ns),
+            close_raw_ns: AtomicU64::new(closes.raw_ns),
+            close_real_ns: AtomicU64::new(closes.real_ns),
+            scheduled_ns: AtomicU64::new(u64::MAX),
+            sequence,
+        }
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Which clocks count.
+    pub(crate) fn now(&self) -> Reading {
+        clock::read(self.rule)
+    }
+
+    /// True in a forked child of the process that acquired.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// Changes the machine, publishes what changed, and tells of the transition.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Holder) -> (T, Option<Transition>)) -> T {
+        let mut holder = lock(&self.holder);
+        let (answer, transition) = change(&mut holder);
+        let closes = holder.window().closes();
+        let before_ns = self.close_boot_ns.swap(closes.boot_ns, Ordering::AcqRel);
+        self.close_raw_ns.store(closes.raw_ns, Ordering::Release);
+        self.close_real_ns.store(closes.real_ns, Ordering::Release);
+        if let Some(transition) = &transition {
+            self.live.store(transition.to.may_work(), Ordering::Release);
+            self.state.send_replace(transition.to.clone());
+        }
+        let ttl = holder.policy().ttl();
+        // Whoever listens to the event or the cancellation may ask this lease a question.
+        drop(holder);
+        if closes.boot_ns != before_ns || transition.is_some() {
+            self.moved.notify_waiters();
+        }
+        if let Some(transition) = transition {
+            if matches!(transition.to, State::Lost(_)) {
+                self.cancel.get().inspect(|cancel| cancel.cancel());
+            }
+            observe::transition(&self.identity, self.holder_id, ttl, &transition);
+        }
+        answer
+    }
+
+    /// Lets time act, then reads the machine.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Holder, Reading) -> T) -> T {
+        let now = self.now();
+        self.change(|holder| {
+            let transition = holder.tick(now);
+            (look(holder, now), transition)
+        })
+    }
+
+    /// Is it still mine, at this moment?
+    pub(crate) fn check(&self) -> Result<(), Loss> {
+        if self.is_forked() {
+            return Err(Loss::ForkedChild);
+        }
+        if self.live.load(Ordering::Acquire) && self.is_open(self.now()) {
+            return Ok(());
+        }
+        match self.look(|holder, _| holder.state().clone()) {
+            State::Lost(loss) => Err(loss),
+            State::Releasing | State::Released => Err(Loss::Released),
+            // A renewal landed between the two looks.
+            State::Held | State::Uncertain | State::Draining => Ok(()),
+        }
+    }
+
+    fn is_open(&self, now: Reading) -> bool {
+        let boot = now.boot_ns < self.close_boot_ns.load(Ordering::Acquire);
+        match self.rule {
+            ClockRule::Boot => boot,
+            ClockRule::LargestOfThree => {
+                boot && now.raw_ns < self.close_raw_ns.load(Ordering::Acquire)
+                    && now.real_ns < self.close_real_ns.load(Ordering::Acquire)
+            }
+        }
+    }
+
+    /// The local deadline once it is later than `known` on BOOTTIME; `None` once it can move no more.
+    pub(crate) async fn moved_beyond(&self, known: Reading) -> Option<Reading> {
+        loop {
+            let mut moved = pin!(self.moved.notified());
+            // Registered before looking, so that nothing is missed in between.
+            moved.as_mut().enable();
+            let (may_work, closes) =
+                self.look(|holder, _| (holder.state().may_work(), holder.window().closes()));
+            if !may_work {
+                return None;
+            }
+            if closes.boot_ns > known.boot_ns {
+                return Some(closes);
+            }
+            moved.await;
+        }
+    }
+
+    /// The state and every later one.
+    pub(crate) fn watch(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// A token that is cancelled when the lease is lost.
+    pub(crate) fn cancellation(&self) -> &CancellationToken {
+        let cancel = self.cancel.get_or_init(CancellationToken::new);
+        // A loss published before the token was there did not see it; one published after it will.
+        if matches!(*self.state.borrow(), State::Lost(_)) {
+            cancel.cancel();
+        }
+        cancel
+    }
+}
