@@ -1,5 +1,7 @@
 //! The process harness, with real children: this very program, started again as a worker that contends for a lock file.
 
+#![allow(clippy::unwrap_used)] // helpers of tests, which may
+
 use std::{
     fs::{self, OpenOptions},
     path::Path,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{
     HolderId, Label, LeaseId, Resource, Token, Ttl,
     line::ENTRY_LIFE,
-    record::{Acquired, Released, Renewed},
+    record::{Acquired, Grant, Released, Renewed},
     request::{Claim, Release, Renewal, Revocation},
     slot::Now,
 };
@@ -245,10 +245,12 @@ impl World<'_> {
         let answer = self.send_claim(&claim);
         match (believed, answer) {
             (Some((id, token, false)), answer) if id == claim.lease_id => {
-                if !matches!(&answer, Some(Acquired::Granted(grant)) if grant.token == token && grant.adopted)
-                {
-                    self.complaints
-                        .push(format!("a repeated claim of a standing grant was answered {answer:?}"));
+                let adopted = |grant: &Grant| grant.token == token && grant.adopted;
+                match &answer {
+                    Some(Acquired::Granted(grant)) if adopted(grant) => {}
+                    _ => {
+                        self.complaints.push(format!("a repeat of a standing grant was answered {answer:?}"));
+                    }
                 }
             }
             // A grant that nobody knows of would stand until its TTL: its claimant takes it back.
