@@ -447,6 +447,21 @@ async fn a_forked_child_does_not_act_on_the_guard() {
     assert_eq!(lease.check(), Ok(()));
 }
 
+#[test]
+fn closing_waits_for_what_was_dropped_and_for_no_longer() {
+    let store = MemoryStore::default();
+    for _ in 0..200 {
+        let leases = block_on(client(&store, "x"));
+        drop(block_on(leases.lease("r").acquire()).unwrap());
+        block_on(leases.close(Duration::from_secs(60)));
+        let look = block_on(client(&store, "y"));
+        assert!(block_on(look.inspect(&resource("r"))).unwrap().record.is_none());
+        let kept = look.clone();
+        block_on(look.close(ms(1)));
+        drop(kept);
+    }
+}
+
 #[tokio::test]
 async fn refusals_say_what_stands_in_the_way() {
     let store = MemoryStore::default();
