@@ -401,6 +401,19 @@ async fn ten_thousand_leases_are_renewed_in_few_calls() {
 }
 
 #[tokio::test]
+async fn a_short_lease_among_many_long_ones_is_kept() {
+    let leases = client(&MemoryStore::default(), "x").await;
+    let mut long = Vec::new();
+    for n in 0..2_000 {
+        long.push(leases.lease(&format!("r{n}")).ttl(Duration::from_secs(4)).acquire().await.unwrap());
+    }
+    let short = leases.lease("short").ttl(ms(400)).acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(short.check(), Ok(()));
+    assert!(long.iter().all(|lease| lease.check().is_ok()));
+}
+
+#[tokio::test]
 async fn bad_settings_are_refused_before_anything_is_asked() {
     let store = MemoryStore::default();
     let (leases, faults) = faulty(&store).await;

@@ -186,8 +186,8 @@ async fn drive(core: Arc<Core>, mut alarm: Alarm) {
         }
         while chores.try_join_next().is_some() {}
         let turn = core.registry.turn();
-        if !turn.due.is_empty() {
-            tokio::task::spawn_local(renew::send(core.clone(), turn.due));
+        for part in renew::split(turn.due) {
+            tokio::task::spawn_local(renew::send(core.clone(), part));
         }
         alarm.set(turn.next_ns);
         tokio::select! {
