@@ -12,7 +12,7 @@ use leasehold_core::{
 };
 
 use super::broken_rules;
-use crate::reference::{Rules as _, Seat, Sound};
+use crate::reference::{Seat, Sound};
 
 type Quarantine = Option<Duration>;
 
