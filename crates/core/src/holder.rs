@@ -177,6 +177,8 @@ impl core::fmt::Display for Loss {
     }
 }
 
+impl core::error::Error for Loss {}
+
 impl From<Gone> for Loss {
     fn from(gone: Gone) -> Self {
         match gone {

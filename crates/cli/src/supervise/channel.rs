@@ -47,10 +47,12 @@ impl Channel {
         buffer.resize(MAX_PACKET, 0);
         loop {
             return match recv(self.0.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) | Err(Errno::ECONNRESET) => Ok(Packet::End),
+                Ok(0) => Ok(Packet::End),
                 Ok(length) => Ok(Packet::Bytes(buffer.get(..length).unwrap_or_default().to_vec())),
                 Err(Errno::EAGAIN) => Ok(Packet::Nothing),
-                Err(Errno::EINTR) => continue,
+                // A peer that ended without reading everything makes the kernel say so once, ahead of what that peer
+                // had sent before: its last word is still to be read.
+                Err(Errno::EINTR | Errno::ECONNRESET) => continue,
                 Err(other) => Err(other.into()),
             };
         }

@@ -27,7 +27,8 @@ use super::signals::{bit, forwardable, origin};
 use super::sys::process::fork;
 use super::sys::signal::{Received, SignalSet, SignalSource, is_ignored, set_default, set_mask};
 use super::sys::spawn::Inherited;
-use super::tree;
+use super::terminal::Foreground;
+use super::tree::{self, Stat};
 use super::wire::{Ask, Forward, Tell};
 
 /// How long the guard may take to answer before a suspension goes on without it.
@@ -126,6 +127,8 @@ pub struct Front {
     bell: Waker,
     leads_session: bool,
     phase: Phase,
+    /// The command's pid, once it runs.
+    child: i32,
     /// News that came while an answer was awaited.
     backlog: VecDeque<GuardEvent>,
     /// Signals from the terminal that came while the command was being started: does it have them?
@@ -190,6 +193,7 @@ impl Front {
             bell: Waker(Arc::new(bell)),
             leads_session: getsid(None) == Ok(own),
             phase: Phase::Waiting,
+            child: 0,
             backlog: VecDeque::new(),
             held: Vec::new(),
             suspended: false,
@@ -271,10 +275,15 @@ impl Front {
         let _gone = self.remote.ask(&Ask::Keep { handoff });
         match self.await_answer(|tell| matches!(tell, Tell::Kept))? {
             Answer::Over => return Ok(Resumed::Over),
-            _ if self.backlog.contains(&GuardEvent::ChildContinued) => {}
+            // Continued already, perhaps together with us: stopping now would stop the wrong one.
+            _ if Stat::read(self.child).is_some_and(|stat| !stat.is_stopped()) => {}
             Answer::Given(_) | Answer::Missing => {
                 self.suspended = true;
+                let foreground = Foreground::note();
                 stop_self(signal)?;
+                if let Some(foreground) = foreground {
+                    foreground.restore();
+                }
             }
         }
         let _gone = self.remote.ask(&Ask::TakeBack);
@@ -358,6 +367,7 @@ impl Front {
         Some(match tell {
             Tell::Started { pid, before } => {
                 self.phase = Phase::Running;
+                self.child = pid;
                 // The terminal's signal came before the command was in the group, so it does not have it.
                 let missed =
                     mem::take(&mut self.held).into_iter().filter(|signal| before & bit(signal.signo) != 0);

@@ -55,6 +55,7 @@ mod guard;
 mod signals;
 mod stdio;
 mod sys;
+mod terminal;
 mod tree;
 mod wire;
 

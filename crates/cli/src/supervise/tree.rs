@@ -18,9 +18,9 @@ use super::sys::signal::send;
 /// How many survivors are named: enough for a person, and it must fit in a packet.
 const NAMED: usize = 256;
 
-/// Rounds in which the tree is frozen before it is killed. Each round catches what was born in the one before, and
-/// a frozen process bears no children, so this is far more than a tree that can be frozen needs.
-const FREEZE_ROUNDS: usize = 16;
+/// Rounds in which a tree is told something. Each catches what was born or moved in the one before; a frozen process
+/// bears no children, so freezing needs few, and this is only a bound for what never holds still.
+const ROUNDS: usize = 16;
 
 /// First and longest pause between two rounds of killing; the end of a child cuts a pause short.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -33,6 +33,8 @@ pub(super) struct Stat {
     pub(super) parent: i32,
     state: u8,
     threads: usize,
+    /// When it began, in clock ticks since boot: with the pid, its identity.
+    began: u64,
 }
 
 impl Stat {
@@ -50,7 +52,8 @@ impl Stat {
         let state = *fields.next()?.as_bytes().first()?;
         let parent = fields.next()?.parse().ok()?;
         let threads = fields.nth(15)?.parse().ok()?;
-        Some(Self { name, parent, state, threads })
+        let began = fields.nth(1)?.parse().ok()?;
+        Some(Self { name, parent, state, threads, began })
     }
 
     /// Ended, waiting for its parent. (A process whose first thread has ended also shows as a zombie.)
@@ -63,9 +66,19 @@ impl Stat {
     }
 }
 
-/// Sends the signals, in order, to everything below us.
+/// Sends the signals, in order and once, to everything below us.
 pub(super) fn signal_all(signals: &[i32]) {
-    sweep(signals);
+    let mut told = HashSet::new();
+    // Whoever ends at once lets its children move up past us; they are met in the next round.
+    for _ in 0..ROUNDS {
+        let new: Vec<Identity> = members().into_iter().filter(|member| told.insert(*member)).collect();
+        if new.is_empty() {
+            return;
+        }
+        for member in new {
+            deliver(member, signals);
+        }
+    }
 }
 
 /// Everything below us that is alive.
@@ -91,7 +104,9 @@ pub(super) fn kill_all(
     freeze(until_ns);
     let mut length = PAUSE;
     loop {
-        sweep(&[libc::SIGKILL]);
+        for member in members() {
+            deliver(member, &[libc::SIGKILL]);
+        }
         loop {
             match wait()? {
                 Waited::Changed(pid, change) => on_change(pid, change),
@@ -114,34 +129,37 @@ fn freeze(until_ns: u64) {
     let start = boottime_ns();
     let enough = start.saturating_add(until_ns.saturating_sub(start) / 2);
     let mut frozen = HashSet::new();
-    for _ in 0..FREEZE_ROUNDS {
-        let seen = sweep(&[libc::SIGSTOP]);
-        if seen.is_subset(&frozen) || boottime_ns() >= enough {
+    for _ in 0..ROUNDS {
+        let members = members();
+        for member in &members {
+            deliver(*member, &[libc::SIGSTOP]);
+        }
+        let before = frozen.len();
+        frozen.extend(members);
+        if frozen.len() == before || boottime_ns() >= enough {
             return;
         }
-        frozen = seen;
     }
 }
 
-/// Signals everything below us and says whom it met.
-fn sweep(signals: &[i32]) -> HashSet<i32> {
-    let mut seen = HashSet::new();
-    walk(|pid, stat| {
-        seen.insert(pid);
-        deliver(pid, stat.parent, signals);
-    });
-    seen
+/// A process that cannot be mistaken for a later one of the same number.
+type Identity = (i32, u64);
+
+/// Everything below us, parents before children. Signalled only after the walk: a parent that dies under it would take
+/// its children out of sight.
+fn members() -> Vec<Identity> {
+    let mut all = Vec::new();
+    walk(|pid, stat| all.push((pid, stat.began)));
+    all
 }
 
-/// Signals a process that we saw as a child of `parent`, and only that one: between the look and the signal it may
-/// have died and its number may have gone to a stranger. A refusal is no error here: whoever refuses will be among
-/// the survivors.
-fn deliver(pid: i32, parent: i32, signals: &[i32]) {
+/// Signals a process that we saw, and only that one: since the look it may have died and its number may have gone to
+/// a stranger. A refusal is no error here: whoever refuses will be among the survivors.
+fn deliver((pid, began): Identity, signals: &[i32]) {
     match Handle::open(pid) {
         Ok(Some(handle)) => {
-            // The handle is fixed to a process now. If that one has the same parent still, it is the one we saw,
-            // or at any rate one of the tree.
-            if Stat::read(pid).is_none_or(|stat| stat.parent != parent) {
+            // The handle is fixed to a process now, so what is true of it here stays true.
+            if Stat::read(pid).is_none_or(|stat| stat.began != began) {
                 return;
             }
             for signo in signals {
@@ -217,7 +235,7 @@ mod tests {
     fn a_name_with_parentheses_is_read_whole() {
         let line = b"7 (a) S 1) T 42 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 100 0 0\n";
         let stat = Stat::parse(line).unwrap();
-        assert_eq!((stat.name.as_str(), stat.parent, stat.threads), ("a) S 1", 42, 3));
+        assert_eq!((stat.name.as_str(), stat.parent, stat.threads, stat.began), ("a) S 1", 42, 3, 100));
         assert!(stat.is_stopped() && !stat.is_dead());
     }
 
@@ -244,10 +262,10 @@ mod tests {
     fn a_stranger_under_a_recycled_number_is_not_signalled() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        deliver(pid, 1, &[libc::SIGKILL]); // We believed it to be a child of 1.
+        let began = Stat::read(pid).unwrap().began;
+        deliver((pid, began - 1), &[libc::SIGKILL]);
         assert_eq!(child.try_wait().unwrap(), None);
-        let own = i32::try_from(std::process::id()).unwrap();
-        deliver(pid, own, &[libc::SIGKILL]);
+        deliver((pid, began), &[libc::SIGKILL]);
         assert!(!child.wait().unwrap().success());
     }
 }

@@ -165,7 +165,8 @@ fn a_pipe_closed_by_the_command_is_closed() {
     // Ends although command, guard and front live on.
     let mut text = String::new();
     front.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(world.path("closed").exists() && is_alive(front.pid()) && is_alive(world.guard()));
+    crate::world::wait_for("the closing", || world.path("closed").exists().then_some(()));
+    assert!(is_alive(front.pid()) && is_alive(world.guard()));
     let mut stdin = front.child.stdin.take().unwrap();
     crate::world::wait_for("a broken pipe", || stdin.write_all(b"x").is_err().then_some(()));
 }

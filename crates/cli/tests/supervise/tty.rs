@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::{Winsize, openpty};
+use nix::pty::{PtyMaster, Winsize, grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::stat::Mode;
 
 use crate::world::{LONG, nap};
 use leasehold_cli::supervise::boottime_ns;
@@ -26,9 +28,14 @@ pub(crate) struct Tty {
 impl Tty {
     /// Runs a program as the leader of a session on a new terminal.
     pub(crate) fn run(program: &Command) -> Self {
-        let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(&size, None).unwrap();
-        let side = || Stdio::from(pty.slave.try_clone().unwrap());
+        // Close-on-exec from the first moment: tests run side by side, and a copy in a stranger's process would keep
+        // this terminal from ever being hung up.
+        let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let master = posix_openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let slave = open(ptsname_r(&master).unwrap().as_str(), flags, Mode::empty()).unwrap();
+        let side = || Stdio::from(slave.try_clone().unwrap());
         let mut setsid = Command::new("setsid");
         setsid.arg("--ctty").arg(program.get_program()).args(program.get_args());
         setsid.env("TERM", "xterm").env("PS1", "prompt> ").env("HISTFILE", "/dev/null");
@@ -38,8 +45,8 @@ impl Tty {
         let child = setsid.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         // Also the copies in the command: with them this process would hold the terminal open.
         drop(setsid);
-        drop(pty.slave);
-        let keyboard = File::from(pty.master);
+        drop(slave);
+        let keyboard = to_file(master);
         let mut output = keyboard.try_clone().unwrap();
         let screen = Arc::new(Mutex::new(String::new()));
         let closing = Arc::new(AtomicBool::new(false));
@@ -56,7 +63,9 @@ impl Tty {
                 written.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         });
-        Self { keyboard: Some(keyboard), screen, child, seen: 0, closing, reader: Some(reader) }
+        let tty = Self { keyboard: Some(keyboard), screen, child, seen: 0, closing, reader: Some(reader) };
+        tty.resize(24);
+        tty
     }
 
     /// An interactive bash; `run` is its name for a front with these options.
@@ -106,11 +115,16 @@ impl Tty {
     }
 
     pub(crate) fn resize(&self, rows: u16) {
-        let size = Winsize { ws_row: rows, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: rows, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
         let fd = self.keyboard.as_ref().unwrap().as_raw_fd();
         // SAFETY: the ioctl reads one Winsize.
         assert_eq!(unsafe { libc::ioctl(fd, libc::TIOCSWINSZ, &raw const size) }, 0);
     }
+}
+
+fn to_file(master: PtyMaster) -> File {
+    // SAFETY: the descriptor has no other owner any more.
+    File::from(unsafe { OwnedFd::from_raw_fd(master.into_raw_fd()) })
 }
 
 impl Drop for Tty {

@@ -7,6 +7,7 @@ use nix::unistd::getppid;
 
 use crate::supervise::channel::{Channel, Packet};
 use crate::supervise::sys::signal::send;
+use crate::supervise::tree::Stat;
 use crate::supervise::wire::{Ask, Tell};
 
 /// What was heard.
@@ -59,6 +60,11 @@ impl Link {
     /// True if it was said. If the front is gone, its end will be heard in the next round.
     pub(super) fn tell(&self, tell: &Tell) -> bool {
         !self.gone && self.channel.send(&tell.encode()).is_ok()
+    }
+
+    /// Does the front stand still?
+    pub(super) fn is_stopped(&self) -> bool {
+        Stat::read(self.front).is_some_and(|stat| stat.is_stopped())
     }
 
     /// Continues a suspended front.

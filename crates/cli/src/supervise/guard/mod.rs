@@ -74,16 +74,20 @@ impl Birth {
 
     /// Starts the command; tells the front if that fails.
     ///
-    /// Also returns the signals that the group got while the command was not yet part of it. The kernel does not let a
-    /// signal to a group slip between a fork and its end: what comes later, the command has.
+    /// Also returns the signals that the group got while the command was not yet part of it. A signal to
+    /// the group that comes during a fork is given to the new process too, by the kernel (since Linux 4.19).
     fn spawn(&self, start: &Start, signals: &SignalSource) -> io::Result<Option<(i32, u64)>> {
         let too_late = start.deadline_ns.saturating_sub(nanos(start.kill_margin)) <= boottime_ns();
         let outcome = if too_late {
             Err(io::Error::from_raw_os_error(libc::ETIME))
         } else {
             Program::new(&self.argv, environment(start)).and_then(|program| {
-                let before = signals.take_all()?.iter().fold(0, |mask, signal| mask | bit(signal.signo));
-                Ok((program.spawn(self.inherited)?, before))
+                let mut before = 0;
+                let child = program.spawn(self.inherited, || {
+                    before = signals.take_all()?.iter().fold(0, |mask, signal| mask | bit(signal.signo));
+                    Ok(())
+                })?;
+                Ok((child, before))
             })
         };
         match outcome {

@@ -36,6 +36,9 @@ const KILLING_NS: u64 = 1_000_000_000;
 /// How often a suspended front is woken until it takes renewing back.
 const NUDGE_NS: u64 = 20_000_000;
 
+/// How long a front has to answer to a stop of the command before we look what became of it.
+const ANSWER_NS: u64 = 100_000_000;
+
 /// How much of one kind is handled before the clock is looked at again.
 const PER_ROUND: usize = 64;
 
@@ -71,6 +74,8 @@ pub(super) struct Watch {
     kill_leftovers: bool,
     keep: Option<Keep>,
     nudge_ns: Option<u64>,
+    /// When to look whether the front was stopped together with the command.
+    look_ns: Option<u64>,
 }
 
 impl Watch {
@@ -95,6 +100,7 @@ impl Watch {
             kill_leftovers: start.kill_leftovers,
             keep: None,
             nudge_ns: None,
+            look_ns: None,
         })
     }
 
@@ -151,7 +157,7 @@ impl Watch {
     /// The next instant at which the clock alone makes something happen.
     fn next_instant(&self) -> u64 {
         let renewal = self.keep.as_ref().and_then(|keep| keep.next_ns);
-        let all = [self.terms.term_ns(), self.terms.kill_ns(), renewal, self.nudge_ns];
+        let all = [self.terms.term_ns(), self.terms.kill_ns(), renewal, self.nudge_ns, self.look_ns];
         all.into_iter().flatten().fold(u64::MAX, u64::min)
     }
 
@@ -177,8 +183,8 @@ impl Watch {
             Ask::Signal(forward) => self.forward(forward)?,
             Ask::Stop { grace_ns } => self.begin_stop(StopReason::Asked, grace_ns),
             Ask::Keep { handoff } => {
-                self.handoff.clone_from(&handoff);
-                self.keep = Some(Keep::start(Arc::clone(&self.caretaker), handoff)?);
+                self.handoff = handoff;
+                self.keep()?;
                 self.link.tell(&Tell::Kept);
             }
             Ask::TakeBack => {
@@ -188,6 +194,29 @@ impl Watch {
                     .tell(&Tell::TakenBack { deadline_ns: self.terms.deadline_ns, lost: self.terms.lost });
             }
         }
+        Ok(())
+    }
+
+    /// Renews from now on.
+    fn keep(&mut self) -> io::Result<()> {
+        self.look_ns = None;
+        if self.keep.is_none() {
+            self.keep = Some(Keep::start(Arc::clone(&self.caretaker), self.handoff.clone())?);
+        }
+        Ok(())
+    }
+
+    /// A SIGSTOP to the whole group (`suspend` of a shell) stops the front before it can hand over. The command
+    /// stands still as after Ctrl-Z, so it is treated alike. The front learns it when it is continued.
+    fn look_at_the_front(&mut self) -> io::Result<()> {
+        self.look_ns = None;
+        if !self.child.stopped || self.keep.is_some() || self.link.is_gone() {
+            return Ok(());
+        }
+        if self.link.is_stopped() {
+            return self.keep();
+        }
+        self.look_ns = Some(boottime_ns().saturating_add(ANSWER_NS));
         Ok(())
     }
 
@@ -251,6 +280,7 @@ impl Watch {
             Change::Ended(status) => self.child.ended = Some((status, boottime_ns())),
             Change::Stopped(signal) => {
                 self.child.stopped = true;
+                self.look_ns = Some(boottime_ns().saturating_add(ANSWER_NS));
                 self.link.tell(&Tell::ChildStopped { signal });
             }
             Change::Continued => {
@@ -309,6 +339,9 @@ impl Watch {
         }
         if self.nudge_ns.is_some_and(|next| now >= next) {
             self.nudge();
+        }
+        if self.look_ns.is_some_and(|next| now >= next) {
+            self.look_at_the_front()?;
         }
         Ok(false)
     }

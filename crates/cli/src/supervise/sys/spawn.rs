@@ -57,8 +57,13 @@ impl Program {
 
     /// Starts the command as a child of the calling thread and dies with that thread.
     ///
-    /// All signals must be blocked by the caller, so that none of them meets the borrowed memory.
-    pub(crate) fn spawn(&self, inherited: Inherited) -> io::Result<i32> {
+    /// All signals must be blocked by the caller, so that none of them meets the borrowed memory. `just_before` is
+    /// called at the last moment: a signal to our group that it does not see, the command has.
+    pub(crate) fn spawn(
+        &self,
+        inherited: Inherited,
+        just_before: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<i32> {
         let arguments = pointers(&self.arguments);
         let environment = pointers(&self.environment);
         // What the kernel refuses as "not a program" is given to the shell, as execvp does.
@@ -76,6 +81,7 @@ impl Program {
         };
         let mut stack = vec![0_u128; STACK / size_of::<u128>()];
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        just_before()?;
         // SAFETY: the new process runs `enter` on its own stack in our memory; CLONE_VFORK keeps us standing
         // until it has left that memory by exec or exit, so `launch` and `stack` outlive it and are not shared
         // in time. `enter` neither allocates nor unwinds. The pointer past the end is the top of a stack that

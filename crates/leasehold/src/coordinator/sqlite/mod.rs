@@ -66,7 +66,10 @@ use self::{
     worker::{Inbox, Job, Worker},
 };
 use super::mailbox::Mailbox;
-use crate::clock::{Clock, SystemClock};
+use crate::{
+    clock::{Clock, SystemClock},
+    fork,
+};
 
 /// How to open a file.
 #[derive(Clone, Debug)]
@@ -93,7 +96,7 @@ pub struct SqliteCoordinator {
     inbox: Arc<Inbox>,
     mailbox: Arc<Mailbox>,
     bell: Bell,
-    process: u32,
+    generation: u32,
 }
 
 impl SqliteCoordinator {
@@ -134,11 +137,11 @@ impl SqliteCoordinator {
             .name("leasehold-sqlite".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| failure::from_io("cannot start the thread of the lease file", &error))?;
-        Ok(Self { profile: profile(place, max_ttl), inbox, mailbox, bell, process: std::process::id() })
+        Ok(Self { profile: profile(place, max_ttl), inbox, mailbox, bell, generation: fork::generation() })
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Error> {
-        if std::process::id() != self.process {
+        if fork::generation() != self.generation {
             return Err(Error::new(
                 Kind::Unsupported,
                 "the lease file was opened before this process was forked",
@@ -161,7 +164,7 @@ impl SqliteCoordinator {
 impl Drop for SqliteCoordinator {
     fn drop(&mut self) {
         // In a forked child the threads do not exist, and the socket is the parent's as well.
-        if std::process::id() == self.process {
+        if fork::generation() == self.generation {
             self.inbox.close();
             self.bell.silence();
         }
