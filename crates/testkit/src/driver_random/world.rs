@@ -34,6 +34,7 @@ const EPOCH_US: u64 = 1_800_000_000_000_000;
 struct World<'a> {
     rules: &'a dyn Rules,
     clock_us: u64,
+    names: Vec<Resource>,
     seats: Vec<Seat>,
     fences: Vec<Option<Token>>,
     versions: Vec<u64>,
@@ -48,6 +49,7 @@ pub fn run(rules: &dyn Rules, ops: &[Op]) -> Run {
     let mut world = World {
         rules,
         clock_us: 1_000_000,
+        names: (0..RESOURCES).filter_map(|at| Resource::new(&format!("r{at}")).ok()).collect(),
         seats: vec![Seat::default(); usize::from(RESOURCES)],
         fences: vec![None; usize::from(RESOURCES)],
         versions: vec![0; usize::from(RESOURCES)],
@@ -61,10 +63,6 @@ pub fn run(rules: &dyn Rules, ops: &[Op]) -> Run {
     }
     world.everything_can_be_had();
     Run { history: History::new(world.events), complaints: world.complaints }
-}
-
-fn name(resource: usize) -> String {
-    format!("r{resource}")
 }
 
 fn index(resource: &Resource) -> usize {
@@ -151,8 +149,7 @@ impl World<'_> {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.claims.to_le_bytes());
         Claim {
-            // The names are our own and short: they are always valid.
-            resource: Resource::new(&name(resource)).unwrap_or_else(|_| unreachable!("a short name")),
+            resource: self.names[resource].clone(),
             lease_id: LeaseId::from_bytes(id),
             holder_id: HolderId::from_bytes(id),
             label: Label::default(),
@@ -320,7 +317,7 @@ impl World<'_> {
         let seat = &mut self.seats[resource];
         let Some(record) = seat.slot.record(now) else { return };
         let revocation = Revocation {
-            resource: Resource::new(&name(resource)).unwrap_or_else(|_| unreachable!("a short name")),
+            resource: self.names[resource].clone(),
             token: record.token,
             by: Label::default(),
             reason: Label::default(),
@@ -342,7 +339,7 @@ impl World<'_> {
             None => self.events.push(Event {
                 at_ns: self.clock_us * 1_000,
                 process: "operator".to_owned(),
-                resource: name(resource),
+                resource: self.names[resource].as_str().to_owned(),
                 lease_id: record.lease_id,
                 what: What::Lost { token: record.token },
             }),
@@ -370,7 +367,9 @@ impl World<'_> {
             self.note(0, &claim, What::Attempt);
             match self.send_claim(&claim) {
                 Some(Acquired::Granted(grant)) => self.believe(0, &claim, grant.token, self.clock_us),
-                answer => self.complaints.push(format!("nobody can have {}: {answer:?}", name(resource))),
+                answer => {
+                    self.complaints.push(format!("nobody can have {}: {answer:?}", self.names[resource]));
+                }
             }
         }
     }

@@ -112,3 +112,41 @@ fn say(text: &str) {
     // Nobody is left to be told when stdout is gone.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::Reference;
+
+    #[test]
+    fn the_reference_passes_every_case_in_full() {
+        let engine: Arc<dyn Engine> = Arc::new(Reference::new());
+        let cases: Vec<&'static Case> = CASES.iter().collect();
+        let matrix = judge(&engine, &cases).unwrap();
+        for case in CASES {
+            let cell = matrix.get("reference", case.name);
+            assert!(matches!(cell, Some(Cell::Passed)), "{}: {cell:?}", case.name);
+        }
+        assert!(matrix.gaps(["reference"]).is_empty());
+    }
+
+    #[test]
+    fn a_case_that_did_not_run_is_a_gap() {
+        let mut matrix = Matrix::default();
+        for case in &CASES[1..] {
+            matrix.note("one", case.name, Cell::Passed);
+        }
+        assert_eq!(matrix.gaps(["one"]), [format!("one::{}", CASES[0].name)]);
+        assert_eq!(matrix.gaps(["one", "two"]).len(), 1 + CASES.len());
+        let table = matrix.table(&["one".to_owned()]).to_string();
+        assert_eq!((table.matches("NOT RUN").count(), table.matches("  ok").count()), (1, CASES.len() - 1));
+    }
+
+    #[test]
+    fn case_names_are_unique_and_say_their_clause() {
+        let mut names: Vec<_> = CASES.iter().map(|case| case.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CASES.len());
+    }
+}
