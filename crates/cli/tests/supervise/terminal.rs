@@ -142,7 +142,7 @@ fn ctrl_z_and_bg_and_a_read_in_the_background() {
 fn a_lease_lost_under_ctrl_z_ends_the_command() {
     let world = World::new();
     let mut tty = Tty::bash(&world, "--ttl 1500 --grace 300 --renew");
-    tty.type_line("run sh -c 'echo $$ >> $D/pids; sleep 600'");
+    tty.type_line("run sh -c 'echo $$ >> $D/pids; exec sleep 600'");
     world.pids(1);
     tty.type_keys("\x1a");
     tty.expect("Stopped");
@@ -156,7 +156,8 @@ fn a_lease_lost_under_ctrl_z_ends_the_command() {
 
 fn a_pager_works() {
     let world = World::new();
-    std::fs::write(world.path("text"), (0..500).map(|n| format!("line-{n}\n")).collect::<String>()).unwrap();
+    std::fs::write(world.path("text"), (0..500).map(|n| format!("line-{n}")).collect::<Vec<_>>().join("\n"))
+        .unwrap();
     let mut tty = Tty::bash(&world, "");
     tty.type_line("run less $D/text; echo code=$?");
     tty.expect("line-20");
