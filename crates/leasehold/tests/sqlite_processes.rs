@@ -49,7 +49,7 @@ impl Process {
     /// The next word that the role says; the harness talks on the same pipe.
     fn hear(&mut self) -> String {
         loop {
-            let line = self.lines.next().expect("the child says something").unwrap();
+            let line = self.lines.next().unwrap().unwrap();
             if let Some((_, word)) = line.split_once("say ") {
                 return word.to_owned();
             }
@@ -373,8 +373,12 @@ fn no_process_starves() {
     let file = folder.path().join("leases.db");
     let roles = ["many-pairs", "pairs", "pairs", "pairs", "pairs", "pairs", "pairs", "pairs"];
     let mut all: Vec<_> = roles.iter().map(|role| Process::start(role, &file)).collect();
-    all.iter_mut().for_each(|process| assert_eq!(process.hear(), "ready"));
-    all.iter_mut().for_each(|process| process.child.stdin.as_mut().unwrap().write_all(b"x").unwrap());
+    for process in &mut all {
+        assert_eq!(process.hear(), "ready");
+    }
+    for process in &mut all {
+        process.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    }
     let counts: Vec<u64> = all.iter_mut().map(|process| process.hear().parse().unwrap()).collect();
     println!("pairs in 2 s: {counts:?}");
     // A sixteenth of the share leaves room for a noisy machine; without the gate the unlucky get next to nothing.
@@ -412,7 +416,7 @@ fn a_forked_child_is_told_to_open_its_own() {
                 _ => false,
             };
             // SAFETY: as above; nothing of the parent's is to be run down here.
-            unsafe { nix::libc::_exit(if told { 0 } else { 1 }) }
+            unsafe { nix::libc::_exit(i32::from(!told)) }
         }
         nix::unistd::ForkResult::Parent { child } => {
             let status = nix::sys::wait::waitpid(child, None).unwrap();
