@@ -243,6 +243,15 @@ broken_rules! {
             answer
         }
     }
+    RenewRecordsALowerTtl breaks "clause_04_a_lower_ttl" {
+        fn renew(&self, seat: &mut Seat, renewal: &Renewal, _q: Quarantine, now: Now) -> Renewed {
+            let answer = seat.slot.renew(renewal, now);
+            if let (Renewed::Extended { .. }, Some(held)) = (&answer, &mut seat.slot.held) {
+                held.ttl = renewal.ttl;
+            }
+            answer
+        }
+    }
     RenewOnlySaysSo breaks "clause_04_renew_extends" {
         fn renew(&self, seat: &mut Seat, renewal: &Renewal, _q: Quarantine, now: Now) -> Renewed {
             seat.clone().slot.renew(renewal, now)
