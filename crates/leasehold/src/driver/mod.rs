@@ -92,6 +92,18 @@ impl Driver {
         tokio::time::sleep(duration)
     }
 
+    /// Ready after `duration`, or when the driver has ended: unlike [`Driver::sleep`], it may outlive the driver, whose timers
+    /// panic when they are polled after their runtime is gone.
+    pub(crate) fn alarm(&self, duration: Duration) -> oneshot::Receiver<()> {
+        let (over, rings) = oneshot::channel();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(duration).await;
+            // Whoever has stopped listening needs no alarm.
+            let _ = over.send(());
+        });
+        rings
+    }
+
     /// A call's answer, or [`Kind::Unknown`] once it has taken `limit`.
     pub(crate) async fn bounded<T>(
         &self,
