@@ -232,7 +232,7 @@ fn a_resize_arrives_once() {
         wait_for("the resize", || (world.text("got") == winch.repeat(count.into())).then_some(()));
         wait_for("the front's copy", || {
             (world.text("log").matches("signo: 28, origin: Terminal, forwarded: false").count()
-                == count.into())
+                == usize::from(count))
             .then_some(())
         });
     }
