@@ -274,8 +274,11 @@ impl Slot {
                 && !held.is_expired(now)
         };
         if let Some(held) = self.held.as_mut().filter(matching) {
-            held.ttl = renewal.ttl;
-            held.expires_us = held.expires_us.max(expiry(renewal.ttl, renewal.lock_delay, now));
+            let expires_us = expiry(renewal.ttl, renewal.lock_delay, now);
+            if expires_us >= held.expires_us {
+                held.ttl = renewal.ttl;
+                held.expires_us = expires_us;
+            }
             return Renewed::Extended { ttl: renewal.ttl };
         }
         Renewed::Gone(self.why_gone(renewal.lease_id, Some(renewal.token), now))

@@ -165,6 +165,12 @@ impl LeaseHandle {
         });
     }
 
+    /// What another process of this machine needs to act for this lease: who holds what, and since when its window counts.
+    /// The lease stays in this process's care; see [`Lease::hand_off`].
+    pub fn belief(&self) -> Belief {
+        self.0.look(|holder, _| holder.belief())
+    }
+
     /// The local deadline on this machine's clocks, as it stands now. A later renewal moves it on.
     pub fn closes(&self) -> Reading {
         self.0.look(|holder, _| holder.window().closes())

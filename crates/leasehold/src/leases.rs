@@ -202,6 +202,7 @@ impl Leases {
         let timeout = self.client.driver.sleep(patience);
         drop(self);
         tokio::select! {
+            biased;
             _ = finished.wait_for(|finished| *finished) => {}
             () = timeout => {}
         }

@@ -124,7 +124,10 @@ async fn a_revoked_holder_is_told_at_once_by_whom_and_why() {
     };
     let _ = two.revoke(revocation).await.unwrap();
     let loss = tokio::time::timeout(Duration::from_secs(10), lease.lost()).await.expect("told by a wake");
-    assert_eq!(loss, Loss::Revoked { by: Label::new("ops").unwrap(), reason: Label::new("deploy").unwrap() });
+    assert_eq!(
+        loss,
+        Loss::Revoked { by: Label::new("ops").unwrap(), reason: Label::new("deploy").unwrap(), freed: false }
+    );
     drop(lease);
     free(&two, "r").await;
 }
@@ -398,6 +401,19 @@ async fn ten_thousand_leases_are_renewed_in_few_calls() {
 }
 
 #[tokio::test]
+async fn a_short_lease_among_many_long_ones_is_kept() {
+    let leases = client(&MemoryStore::default(), "x").await;
+    let mut long = Vec::new();
+    for n in 0..2_000 {
+        long.push(leases.lease(&format!("r{n}")).ttl(Duration::from_secs(4)).acquire().await.unwrap());
+    }
+    let short = leases.lease("short").ttl(ms(400)).acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(short.check(), Ok(()));
+    assert!(long.iter().all(|lease| lease.check().is_ok()));
+}
+
+#[tokio::test]
 async fn bad_settings_are_refused_before_anything_is_asked() {
     let store = MemoryStore::default();
     let (leases, faults) = faulty(&store).await;
@@ -444,6 +460,21 @@ async fn a_forked_child_does_not_act_on_the_guard() {
     assert_eq!(lease.check(), Ok(()));
 }
 
+#[test]
+fn closing_waits_for_what_was_dropped_and_for_no_longer() {
+    let store = MemoryStore::default();
+    for _ in 0..200 {
+        let leases = block_on(client(&store, "x"));
+        drop(block_on(leases.lease("r").acquire()).unwrap());
+        block_on(leases.close(Duration::from_secs(60)));
+        let look = block_on(client(&store, "y"));
+        assert!(block_on(look.inspect(&resource("r"))).unwrap().record.is_none());
+        let kept = look.clone();
+        block_on(look.close(ms(1)));
+        drop(kept);
+    }
+}
+
 #[tokio::test]
 async fn refusals_say_what_stands_in_the_way() {
     let store = MemoryStore::default();
@@ -457,4 +488,17 @@ async fn refusals_say_what_stands_in_the_way() {
         panic!("refused")
     };
     assert_eq!(resource.as_str(), "r");
+}
+
+#[test]
+fn closing_waits_for_the_driver_and_survives_its_end() {
+    let look = leasehold::blocking::Leases::connect("memory:closing").unwrap();
+    for n in 0..200 {
+        let leases = leasehold::blocking::Leases::connect("memory:closing").unwrap();
+        let name = format!("r{n}");
+        drop(leases.lease(&name, |lease| lease).acquire().unwrap());
+        leases.close(Duration::from_secs(60));
+        let found = block_on(look.inner().inspect(&resource(&name))).unwrap();
+        assert!(found.record.is_none(), "the dropped lease was released before close returned");
+    }
 }

@@ -32,8 +32,8 @@ pub fn namespace() -> Namespace {
 
 /// A seed for [`Choices`].
 pub fn seed() -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = bytes();
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    let bytes = bytes();
+    bytes.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
 }
 
 /// A repeatable stream of choices (SplitMix64): the seed tells the whole run.

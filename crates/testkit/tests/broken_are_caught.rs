@@ -1,6 +1,8 @@
 //! The suite is trusted because it catches every coordinator that was broken on purpose: a case of the clause that was
 //! broken fails on it. Prints broken coordinator × cases that caught it.
 
+#![allow(clippy::unwrap_used)] // helpers of tests, which may
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},

@@ -29,7 +29,7 @@ use std::{
 use leasehold_core::{Coordinator, Error, HolderId, Kind, record::Wake};
 use tokio::{
     runtime::{Builder, Handle},
-    sync::{Notify, oneshot},
+    sync::{Notify, oneshot, watch},
     task::LocalSet,
 };
 
@@ -61,7 +61,7 @@ pub(crate) struct Core {
 pub(crate) struct Driver {
     pub(crate) core: Arc<Core>,
     runtime: Handle,
-    finished: tokio::sync::watch::Receiver<bool>,
+    finished: watch::Receiver<bool>,
 }
 
 /// Makes a coordinator on the driver's runtime, where its own tasks may live.
@@ -75,10 +75,9 @@ impl Driver {
     /// What `connect` answers; [`Kind::Unavailable`] when the operating system gives no thread.
     pub(crate) async fn start(connect: Connect, holder_id: HolderId) -> Result<Self, Error> {
         let (tell, told) = oneshot::channel();
-        let (over, finished) = tokio::sync::watch::channel(false);
+        let (over, finished) = watch::channel(false);
         let spawned = thread::Builder::new().name("leasehold-driver".to_owned()).spawn(move || {
-            main(connect, holder_id, tell);
-            over.send_replace(true);
+            main(connect, holder_id, tell, &over);
         });
         spawned.map_err(|reason| no_thread(&reason))?;
         let (core, runtime) =
@@ -115,7 +114,7 @@ impl Driver {
     }
 
     /// Waits until the thread has ended, after the last handle but this one is gone.
-    pub(crate) fn finished(&self) -> tokio::sync::watch::Receiver<bool> {
+    pub(crate) fn finished(&self) -> watch::Receiver<bool> {
         self.finished.clone()
     }
 }
@@ -140,7 +139,9 @@ fn no_thread(reason: &std::io::Error) -> Error {
 type Connected = Result<(Arc<Core>, Handle), Error>;
 
 /// The thread: connects, tells, and turns until it is closed.
-fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>) {
+///
+/// `over` is set before the runtime goes, so that nobody who waits for it looks at a timer of a runtime that is gone.
+fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>, over: &watch::Sender<bool>) {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(reason) => {
@@ -159,6 +160,7 @@ fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>)
             Err(error) => drop(tell.send(Err(error))),
         }
     });
+    over.send_replace(true);
 }
 
 async fn prepare(connect: Connect, holder_id: HolderId) -> Result<(Arc<Core>, Alarm), Error> {
@@ -184,8 +186,8 @@ async fn drive(core: Arc<Core>, mut alarm: Alarm) {
         }
         while chores.try_join_next().is_some() {}
         let turn = core.registry.turn();
-        if !turn.due.is_empty() {
-            tokio::task::spawn_local(renew::send(core.clone(), turn.due));
+        for part in renew::split(turn.due) {
+            tokio::task::spawn_local(renew::send(core.clone(), part));
         }
         alarm.set(turn.next_ns);
         tokio::select! {

@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 
 use super::broken_rules;
-use crate::reference::{Loss, Rules as _, Seat, Sound};
+use crate::reference::{Loss, Seat, Sound};
 
 type Quarantine = Option<Duration>;
 

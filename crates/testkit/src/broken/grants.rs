@@ -12,7 +12,7 @@ use leasehold_core::{
 };
 
 use super::broken_rules;
-use crate::reference::{Rules as _, Seat, Sound};
+use crate::reference::{Seat, Sound};
 
 type Quarantine = Option<Duration>;
 
@@ -239,6 +239,15 @@ broken_rules! {
             let answer = seat.slot.renew(renewal, now);
             if let (Renewed::Extended { .. }, Some(held)) = (&answer, &mut seat.slot.held) {
                 held.expires_us = now.clock_us + renewal.ttl.as_micros();
+            }
+            answer
+        }
+    }
+    RenewRecordsALowerTtl breaks "clause_04_a_lower_ttl" {
+        fn renew(&self, seat: &mut Seat, renewal: &Renewal, _q: Quarantine, now: Now) -> Renewed {
+            let answer = seat.slot.renew(renewal, now);
+            if let (Renewed::Extended { .. }, Some(held)) = (&answer, &mut seat.slot.held) {
+                held.ttl = renewal.ttl;
             }
             answer
         }

@@ -23,9 +23,14 @@ pub struct Mutant {
 }
 
 impl Mutant {
+    /// The rules it follows.
+    pub fn rules(&self) -> Arc<dyn Rules> {
+        (self.rules)()
+    }
+
     /// An engine that is broken in this way.
     pub fn engine(&self) -> Reference {
-        Reference::with_rules(self.name, (self.rules)())
+        Reference::with_rules(self.name, self.rules())
     }
 }
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, LeaseId,
+    Error, LeaseId, Resource,
     record::{Acquired, Inspection, Released, Revoked},
     request::{Claim, Listing, Preparation, Release, Revocation},
     slot::{Freed, Now},
 };
 
 use super::broken_rules;
-use crate::reference::{Rules as _, Seat, Sound};
+use crate::reference::{Seat, Sound};
 
 type Quarantine = Option<Duration>;
 
@@ -118,6 +118,31 @@ broken_rules! {
     ListsTheFreeUnasked breaks "list_shows_what_is_held" {
         fn page(&self, all: Vec<Inspection>, listing: &Listing) -> (Vec<Inspection>, bool) {
             Sound.page(all, &Listing { free_too: true, ..listing.clone() })
+        }
+    }
+    CancelledClaimsStandForEver breaks "cancelled_acquires" {
+        fn unheard(&self, seat: &mut Seat, claim: &Claim) {
+            if let Some(held) = seat.slot.held.as_mut().filter(|held| held.lease_id == claim.lease_id) {
+                held.expires_us = u64::MAX;
+            }
+        }
+    }
+    WakesGoWithTheirReader breaks "cancelled_waits" {
+        fn hands_wakes_over_at_once(&self) -> bool {
+            false
+        }
+    }
+    CountsTheWaitersTwice breaks "list_shows_what_is_held" {
+        fn inspect(&self, resource: &Resource, seat: &Seat, now: Now) -> Inspection {
+            let inspection = Sound.inspect(resource, seat, now);
+            Inspection { waiting: inspection.waiting * 2, ..inspection }
+        }
+    }
+    RemembersTheNeverSeen breaks "inspect_of_an_unknown" {
+        fn inspect(&self, resource: &Resource, seat: &Seat, now: Now) -> Inspection {
+            let inspection = Sound.inspect(resource, seat, now);
+            let last_token = inspection.last_token.or(leasehold_core::Token::new(now.unix_us).ok());
+            Inspection { last_token, ..inspection }
         }
     }
     ThinksEverythingFresh breaks "prepare_fresh_is_refused" {

@@ -154,7 +154,9 @@ impl History {
         for ((resource, _), span) in open {
             grants.entry(resource).or_default().push(span);
         }
-        grants.values_mut().for_each(|spans| spans.sort_by_key(|span| span.open_ns));
+        for spans in grants.values_mut() {
+            spans.sort_by_key(|span| span.open_ns);
+        }
         grants
     }
 

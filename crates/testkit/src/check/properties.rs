@@ -152,7 +152,7 @@ fn positions(events: &[Event], wanted: impl Fn(&What) -> bool) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_correct_history_is_never_flagged(seed: u64, grants in 0u64..60) {

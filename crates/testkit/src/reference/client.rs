@@ -101,7 +101,8 @@ impl Coordinator for Client {
     }
 
     fn acquire(&self, claim: Claim) -> Call<'_, Acquired> {
-        Box::pin(self.step(move |state, rules, now| {
+        let (space, asked) = (Arc::clone(&self.space), claim.clone());
+        let answer = self.step(move |state, rules, now| {
             claim.check()?;
             rules.check_ttl(claim.ttl, state.max_ttl)?;
             let quarantined = state.quarantine(rules, now);
@@ -111,7 +112,13 @@ impl Coordinator for Client {
             let next = rules.wake_after(&mut seat, &answer, now);
             state.deliver(rules.wake(&seat, next, None));
             Ok(answer)
-        }))
+        });
+        Box::pin(async move {
+            let mut asker = Asker { space, claim: Some(asked) };
+            let answer = answer.await;
+            asker.claim = None;
+            answer
+        })
     }
 
     fn renew(&self, renewals: Vec<Renewal>) -> Call<'_, Vec<Result<Renewed, Error>>> {
@@ -187,7 +194,29 @@ impl Coordinator for Client {
     }
 
     fn next_wake(&self) -> Pin<Box<dyn Future<Output = Wake> + Send + '_>> {
-        Box::pin(poll_fn(|context| self.mailbox.poll(context)))
+        Box::pin(async {
+            let wake = poll_fn(|context| self.mailbox.poll(context)).await;
+            if !self.space.rules.hands_wakes_over_at_once() {
+                yield_once().await;
+            }
+            wake
+        })
+    }
+}
+
+/// Notices when whoever asked goes away before the answer.
+struct Asker {
+    space: Arc<Space>,
+    claim: Option<Claim>,
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let Some(claim) = &self.claim else { return };
+        let rules = &*self.space.rules;
+        if let Some(seat) = lock(&self.space.state).seats.get_mut(&rules.key(&claim.resource)) {
+            rules.unheard(seat, claim);
+        }
     }
 }
 

@@ -146,6 +146,16 @@ pub trait Rules: Send + Sync + Debug + 'static {
         (items, more)
     }
 
+    /// What becomes of a claim whose asker went away before the answer.
+    fn unheard(&self, seat: &mut Seat, claim: &Claim) {
+        let _ = (seat, claim); // it stands until its TTL, or until its asker takes it back
+    }
+
+    /// Whether a wake is taken from its list in the same step in which its reader is given it.
+    fn hands_wakes_over_at_once(&self) -> bool {
+        true
+    }
+
     /// What is left of a resource after the engine crashed.
     fn after_crash(&self, seat: &mut Seat) {
         let _ = seat; // everything that was answered

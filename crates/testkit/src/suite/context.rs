@@ -40,7 +40,7 @@ impl std::fmt::Debug for Context {
         f.debug_struct("Context")
             .field("engine", &self.engine.name())
             .field("namespace", &self.namespace)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -139,6 +139,7 @@ impl Context {
     }
 
     /// Too slow unless less than `limit` has passed: what was seen up to here then proves nothing.
+    #[allow(clippy::unused_self)] // reads like what it is about
     pub(crate) fn within(&self, limit: Duration, since: Stopwatch) -> Verdict {
         let elapsed = since.elapsed();
         if elapsed < limit {

@@ -37,7 +37,7 @@ pub use failure::{Failure, Verdict};
 pub use matrix::{Cell, Matrix};
 pub use run::{judge, run, run_case};
 
-use crate::reference::Loss;
+pub use crate::reference::Loss;
 
 /// A connection under way.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Coordinator>, Failure>> + Send + 'a>>;

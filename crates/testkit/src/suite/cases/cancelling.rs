@@ -79,6 +79,13 @@ pub(super) async fn cancelled_waits_for_a_wake_lose_none(context: Context) -> Ve
         ensure!(woken.is_err(), "an engine that says it has no wakes sends none: got {woken:?}");
         return Ok(());
     }
+    // Waits that are dropped when the wake is there, or is just coming, do not lose it either.
+    for _ in 0..20 {
+        if poll_some(client.next_wake(), 1).await == Some(Wake::Lease(waiter.lease_id)) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let listener: Arc<dyn Coordinator> = Arc::clone(&client);
     let woken = tokio::time::timeout(PATIENCE, async move {
         loop {

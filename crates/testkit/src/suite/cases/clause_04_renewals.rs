@@ -88,6 +88,21 @@ pub(super) async fn clause_04_renew_never_shortens(context: Context) -> Verdict 
     Ok(())
 }
 
+/// More time left than the TTL on record is how a clock that was set back looks.
+pub(super) async fn clause_04_a_lower_ttl_does_not_distort_the_record(context: Context) -> Verdict {
+    let taken = context.main().take(&context.claim("orders/42")?).await?;
+    for ttl in [context.short(), taken.claim.ttl, context.short()] {
+        context.main().extended(Renewal { ttl, ..taken.renewal() }).await?;
+        let record = context.main().look(&taken.claim).await?.record;
+        let record = ensure_let!(Some(record) = record => record, "the grant stands");
+        ensure!(
+            record.remaining <= record.ttl.as_duration(),
+            "more remains than the TTL on record: {record:?}"
+        );
+    }
+    Ok(())
+}
+
 pub(super) async fn clause_04_renew_after_revocation_is_refused(context: Context) -> Verdict {
     let taken = context.main().take(&context.claim("orders/42")?).await?;
     let revocation = taken.revocation();

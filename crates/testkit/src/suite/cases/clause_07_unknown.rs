@@ -51,16 +51,13 @@ pub(super) async fn clause_07_a_lost_answer_is_unknown(context: Context) -> Verd
 /// A claim whose outcome is unknown: applied or not, by an engine that can lose the answer, or by a future that was
 /// dropped half-way where it cannot.
 async fn unknown(context: &Context, claim: &leasehold_core::request::Claim) -> Verdict {
-    match context.help(context.engine().lossy(context.namespace(), Loss::Answer)) {
-        Some(connecting) => {
-            let lossy = connecting.await?;
-            ensure_let!(Err(_) = lossy.acquire(claim.clone()).await => (), "a lost answer is no answer");
-            ensure!(context.main().holder(claim).await?.is_some(), "the request itself was applied");
-        }
-        None => {
-            let client = context.client().await?;
-            let _ = tokio::time::timeout(std::time::Duration::ZERO, client.acquire(claim.clone())).await;
-        }
+    if let Some(connecting) = context.help(context.engine().lossy(context.namespace(), Loss::Answer)) {
+        let lossy = connecting.await?;
+        ensure_let!(Err(_) = lossy.acquire(claim.clone()).await => (), "a lost answer is no answer");
+        ensure!(context.main().holder(claim).await?.is_some(), "the request itself was applied");
+    } else {
+        let client = context.client().await?;
+        let _ = tokio::time::timeout(std::time::Duration::ZERO, client.acquire(claim.clone())).await;
     }
     Ok(())
 }

@@ -1,6 +1,12 @@
 //! Clause 9, the order: who gets a resource that becomes free.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use leasehold_core::{Coordinator, line::RESERVATION, record::Acquired, request::Claim};
 
@@ -10,7 +16,11 @@ use super::super::{
     failure::{ensure, ensure_eq},
     shape::{Expect as _, Shape as _, Taken},
 };
-use crate::{clock::Stopwatch, random};
+use crate::{
+    check::{Event, Fairness, History, What},
+    clock::{Stopwatch, boot_ns},
+    random,
+};
 
 /// Without an order, whoever asks first gets it.
 async fn unordered(context: &Context) -> Verdict {
@@ -178,4 +188,63 @@ pub(super) async fn clause_09_a_dead_waiter_blocks_only_for_the_reservation(cont
         patient.elapsed()
     );
     Ok(())
+}
+
+const WORKERS: u64 = 6;
+const GRANTS: u64 = 60;
+
+/// Six want the same thing all the time. In order, each gets a sixth; without one, each gets something.
+pub(super) async fn clause_09_nobody_starves(context: Context) -> Verdict {
+    let granted = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for worker in 0..WORKERS {
+        let (client, claim) = (context.client().await?, context.claim("r")?.queueing());
+        tasks.push(tokio::spawn(hungry(format!("worker-{worker}"), client, claim, Arc::clone(&granted))));
+    }
+    let mut events = Vec::new();
+    for task in tasks {
+        events.extend(task.await.map_err(|error| Failure::new(error.to_string()))??);
+    }
+    let least_share = if context.is_fifo() { GRANTS / WORKERS / 2 } else { 1 };
+    let report = History::new(events).judge_with(&Fairness { longest_wait: Some(PATIENCE), least_share });
+    ensure!(report.is_clean(), "somebody starved: {report}");
+    Ok(())
+}
+
+/// Takes it, lets it go and wants it again, until all together have had it often enough.
+async fn hungry(
+    name: String,
+    client: Arc<dyn Coordinator>,
+    claim: Claim,
+    granted: Arc<AtomicU64>,
+) -> Result<Vec<Event>, Failure> {
+    let mut events = Vec::new();
+    while granted.load(Ordering::SeqCst) < GRANTS {
+        let claim = claim.again();
+        let since = Stopwatch::start();
+        let mut note = |what| events.push(Event::now(&name, claim.resource.as_str(), claim.lease_id, what));
+        note(What::Attempt);
+        let grant = loop {
+            if let Acquired::Granted(grant) = client.acquire(claim.clone()).await? {
+                break Some(grant);
+            }
+            if granted.load(Ordering::SeqCst) >= GRANTS {
+                break None;
+            }
+            ensure!(since.elapsed() < PATIENCE, "{name} was not served within {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let Some(grant) = grant else {
+            note(What::GaveUp);
+            break;
+        };
+        granted.fetch_add(1, Ordering::SeqCst);
+        let (token, open_ns) = (grant.token, boot_ns());
+        let close_ns = open_ns + 10_000_000_000;
+        note(What::Granted { token, sent_ns: None, open_ns, close_ns, ttl_ms: None });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        note(What::Released { token });
+        client.end(Taken { claim: claim.clone(), grant }.release()).await?;
+    }
+    Ok(events)
 }

@@ -80,7 +80,9 @@ async fn sleepers(context: &Context, waiters: usize, claim: &Claim) -> Result<Ve
     }
     // Whatever woke them while they came is not what this is about.
     tokio::time::sleep(GLANCE).await;
-    sleepers.iter().for_each(|sleeper| lock(&sleeper.woken).clear());
+    for sleeper in &sleepers {
+        lock(&sleeper.woken).clear();
+    }
     Ok(sleepers)
 }
 

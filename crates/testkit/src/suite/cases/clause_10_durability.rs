@@ -15,14 +15,12 @@ use super::super::{
 
 /// The engine after a crash. Where none can be had, its label must at least speak of it.
 async fn crashed(context: &Context) -> Result<Option<Arc<dyn Coordinator>>, Failure> {
-    match context.help(context.engine().crash(context.namespace())) {
-        Some(connecting) => Ok(Some(connecting.await?)),
-        None => {
-            let said = context.main().profile().guarantee.after_failover;
-            ensure!(!said.is_empty(), "an engine says what happens after it fails over");
-            Ok(None)
-        }
+    if let Some(connecting) = context.help(context.engine().crash(context.namespace())) {
+        return Ok(Some(connecting.await?));
     }
+    let said = context.main().profile().guarantee.after_failover;
+    ensure!(!said.is_empty(), "an engine says what happens after it fails over");
+    Ok(None)
 }
 
 pub(super) async fn clause_10_a_grant_survives_a_crash(context: Context) -> Verdict {

@@ -87,6 +87,7 @@ cases! {
         clause_04_renew_never_creates
         clause_04_renew_never_revives
         clause_04_renew_never_shortens
+        clause_04_a_lower_ttl_does_not_distort_the_record
         clause_04_renew_after_revocation_is_refused
         clause_04_a_batch_is_answered_in_order
         clause_04_a_batch_may_be_empty_or_large;
@@ -132,7 +133,8 @@ cases! {
         clause_09_try_once_passes_no_waiter
         clause_09_a_freed_resource_is_reserved_for_the_first
         clause_09_a_silent_waiter_blocks_only_for_the_reservation
-        clause_09_a_dead_waiter_blocks_only_for_the_reservation;
+        clause_09_a_dead_waiter_blocks_only_for_the_reservation
+        clause_09_nobody_starves;
     clause_09_wakes:
         clause_09_a_release_wakes_the_first_alone
         clause_09_a_revocation_now_wakes_the_first

@@ -104,7 +104,7 @@ pub(super) async fn once_per_is_over_after_the_period(context: Context) -> Verdi
         match context.main().acquire(claim.again()).await? {
             Acquired::Granted(_) => break,
             Acquired::AlreadyDone { due_in, .. } => {
-                ensure!(due_in <= period, "due in {due_in:?}, of {period:?}")
+                ensure!(due_in <= period, "due in {due_in:?}, of {period:?}");
             }
             other => return Err(Failure::new(format!("the job is done, or due: got {other:?}"))),
         }
