@@ -206,7 +206,7 @@ impl<'a> Step<'a> {
     /// Lets `decide` change a resource, and writes what it changed.
     fn change<T>(
         &mut self,
-        resource: &Resource,
+        (resource, asking): (&Resource, Option<LeaseId>),
         now: Now,
         decide: impl FnOnce(&mut Slot, &mut SqlLine<'_>) -> Result<T, Fault<Failure>>,
     ) -> Outcome<(T, Option<Ring>)> {
@@ -224,10 +224,15 @@ impl<'a> Step<'a> {
             cell: &mut cell,
             now,
             head: None,
+            promoted: Vec::new(),
         };
         let decided = decide(&mut slot, &mut line);
         let ring =
             line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
+        // Whoever asks now knows already; the others learn that they are at the front.
+        let promoted = line.promoted.into_iter().filter(|(lease_id, _)| Some(*lease_id) != asking);
+        let told = promoted.map(|(lease_id, address)| Ring { address, lease_id, reserved: None });
+        self.effects.rings.extend(told);
         let answer = match decided {
             Ok(answer) => Ok((answer, ring)),
             Err(Fault::Line(failure)) => return Err(failure),
@@ -280,7 +285,7 @@ impl<'a> Step<'a> {
             return Ok(Err(error.on(&claim.resource)));
         }
         let quarantined = self.quarantine(now)?;
-        let freed = self.change(&claim.resource, now, |slot, line| {
+        let freed = self.change((&claim.resource, Some(claim.lease_id)), now, |slot, line| {
             let answer = slot.acquire(line, claim, quarantined, now)?;
             let wake = slot.wake_after(line, &answer, now)?;
             Ok(Freed { answer, wake })
@@ -327,14 +332,16 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn release(&mut self, release: &Release, now: Now) -> Outcome<Released> {
-        let freed = self.change(&release.resource, now, |slot, line| slot.release(line, release, now))?;
+        let freed = self.change((&release.resource, Some(release.lease_id)), now, |slot, line| {
+            slot.release(line, release, now)
+        })?;
         Ok(freed.map(|freed| self.freed(freed)))
     }
 
     pub(super) fn revoke(&mut self, revocation: &Revocation, now: Now) -> Outcome<Revoked> {
         let wake = self.load(&revocation.resource.encode(), now)?.1.wake;
         let freed =
-            self.change(&revocation.resource, now, |slot, line| slot.revoke(line, revocation, now))?;
+            self.change((&revocation.resource, None), now, |slot, line| slot.revoke(line, revocation, now))?;
         Ok(freed.map(|freed| {
             if let (Revoked::Ended { record, .. }, Some(address)) = (&freed.0.answer, wake) {
                 let ring = Ring { address, lease_id: record.lease_id, reserved: None };
@@ -346,7 +353,7 @@ impl<'a> Step<'a> {
 
     /// Goes on to the next waiter after the first in line turned out to be dead.
     pub(super) fn pass_over(&mut self, resource: &Resource, now: Now) -> Outcome<()> {
-        let freed = self.change(resource, now, |slot, line| {
+        let freed = self.change((resource, None), now, |slot, line| {
             let wake = if slot.is_free(now) { slot.reserve(line, now)? } else { None };
             Ok(Freed { answer: (), wake })
         })?;
