@@ -67,7 +67,11 @@ impl fmt::Display for NotAcquired {
                     f,
                     "resource {resource} is held by {} with fencing token {}; it expires in {:?} unless renewed",
                     // Its Display shows control characters harmlessly; another process has chosen them.
-                    if busy.holder.label.is_empty() { &"another" as &dyn fmt::Display } else { &busy.holder.label },
+                    if busy.holder.label.is_empty() {
+                        &"another" as &dyn fmt::Display
+                    } else {
+                        &busy.holder.label
+                    },
                     busy.holder.token,
                     busy.holder.remaining
                 ),
