@@ -72,6 +72,7 @@ impl Failure {
         let first = text.lines().next().unwrap_or_default();
         let mut failure = Self::usage(first.strip_prefix("error: ").unwrap_or(first));
         failure.text = Some(text.trim_end().to_owned());
+        failure.advice = Some("see `leasehold --help`".to_owned());
         failure
     }
 
