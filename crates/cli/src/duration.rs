@@ -21,10 +21,10 @@ pub(crate) fn parse(option: &str, text: &str) -> Result<Duration, Failure> {
         return Err(refuse("is empty; write a number with a unit, as in 30s, 5m or 1h30m"));
     }
     if trimmed.starts_with('-') && trimmed[1..].starts_with(|first: char| first.is_ascii_digit()) {
-        return Err(refuse(&format!("{trimmed} is negative; a duration cannot be")));
+        return Err(refuse(&format!("{trimmed} is negative; write how long, as in 30s")));
     }
     if trimmed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(refuse(&format!("{trimmed} has no unit; write {trimmed}s")));
+        return Err(refuse(&format!("{trimmed} has no unit; write {trimmed}s (or {trimmed}ms)")));
     }
     if trimmed.len() > MAX_LENGTH || longest_number(trimmed) > MAX_DIGITS {
         return Err(refuse(&format!("{trimmed} is too long")));
@@ -67,9 +67,9 @@ mod tests {
         assert_eq!(read("1h30m"), Duration::from_secs(5_400));
         assert_eq!(read("250ms"), Duration::from_millis(250));
         assert_eq!(read("1.5s"), Duration::from_millis(1_500));
-        assert_eq!(problem("30"), "--ttl: 30 has no unit; write 30s");
-        assert_eq!(problem("0"), "--ttl: 0 has no unit; write 0s");
-        assert_eq!(problem("1.5"), "--ttl: 1.5 has no unit; write 1.5s");
+        assert_eq!(problem("30"), "--ttl: 30 has no unit; write 30s (or 30ms)");
+        assert_eq!(problem("0"), "--ttl: 0 has no unit; write 0s (or 0ms)");
+        assert_eq!(problem("1.5"), "--ttl: 1.5 has no unit; write 1.5s (or 1.5ms)");
     }
 
     #[test]

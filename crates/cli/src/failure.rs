@@ -69,9 +69,12 @@ impl Failure {
 
     /// The same as the argument parser tells it, in lines.
     pub(crate) fn usage_text(text: &str) -> Self {
-        let first = text.lines().next().unwrap_or_default();
-        let mut failure = Self::usage(first.strip_prefix("error: ").unwrap_or(first));
+        // The first paragraph says it in a sentence; the rest is help.
+        let paragraph =
+            text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
+        let mut failure = Self::usage(paragraph.strip_prefix("error: ").unwrap_or(&paragraph));
         failure.text = Some(text.trim_end().to_owned());
+        failure.advice = Some("see `leasehold --help`".to_owned());
         failure
     }
 

@@ -12,11 +12,14 @@ use std::{
     time::Duration,
 };
 
-use leasehold::blocking::block_on;
+use leasehold::{blocking::block_on, clock};
 use nix::sys::signal::{SigSet, Signal, raise};
 
 /// What a terminal, a shell or a service manager sends to end a program.
 const SIGNALS: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// Signals within this time of the first one are one request (ours: no hand is faster twice on purpose).
+const REPEATED_US: u64 = 500_000;
 
 /// Tells when this program was asked to end.
 #[derive(Clone, Debug)]
@@ -45,13 +48,14 @@ impl Interrupts {
         watched.thread_block()?;
         let told = Arc::clone(&shared);
         thread::Builder::new().name("leasehold-signals".to_owned()).spawn(move || {
-            if let Ok(signal) = watched.wait() {
-                // A second signal ends the program at once, should giving up take too long.
-                let _ = watched.thread_unblock();
-                told.tell(signal);
-                // The signal must find a thread that does not block it.
-                loop {
-                    thread::park();
+            let Ok(first) = watched.wait() else { return };
+            let told_us = clock::boot_us();
+            told.tell(first);
+            // One request to end often comes as two signals (`timeout` sends one to the program and one to its group). A later
+            // one means that giving up takes too long for whoever waits.
+            while let Ok(signal) = watched.wait() {
+                if clock::boot_us().saturating_sub(told_us) >= REPEATED_US {
+                    die_by(signal);
                 }
             }
         })?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::{
-    Leases, Namespace, Refusal, Resource, Wait, clock,
+    Leases, Namespace, Refusal, Resource, Token, Wait, clock,
     core::record::{Busy, Gone, Record},
 };
 
@@ -115,15 +115,17 @@ fn how_to_wait(wait: Wait) -> String {
 
 /// The command that ends this grant and no other, ready for a shell, from any folder.
 fn revoke_command(record: &Record, resource: &Resource, settings: &Settings, leases: &Leases) -> String {
-    let name = shell_word(resource.as_str());
-    let mut options = format!("--token {}", record.token);
-    if !settings.is_default_place {
-        options = format!("{options} --url {}", shell_word(&leases.profile().place));
-    }
-    if settings.namespace != Namespace::default() {
-        options = format!("{options} --namespace {}", settings.namespace);
-    }
-    if resource.as_str().starts_with('-') {
+    let place = (!settings.is_default_place).then_some(leases.profile().place.as_str());
+    let namespace = (settings.namespace != Namespace::default()).then_some(&settings.namespace);
+    revoke_words(resource.as_str(), record.token, place, namespace)
+}
+
+fn revoke_words(resource: &str, token: Token, place: Option<&str>, namespace: Option<&Namespace>) -> String {
+    let name = shell_word(resource);
+    let place = place.map_or_else(String::new, |place| format!(" --url {}", shell_word(place)));
+    let namespace = namespace.map_or_else(String::new, |namespace| format!(" --namespace {namespace}"));
+    let options = format!("--token {token}{place}{namespace}");
+    if resource.starts_with('-') {
         return format!("leasehold revoke {options} -- {name}");
     }
     format!("leasehold revoke {name} {options}")
@@ -156,5 +158,21 @@ pub(crate) fn gone(gone: &Gone) -> (&'static str, String) {
         Gone::Released => ("released", "it was released".to_owned()),
         Gone::Absent => ("absent", "the coordinator knows no such grant here".to_owned()),
         other => ("gone", format!("{other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_revokes_names_what_is_not_the_default() {
+        let token = Token::new(17).unwrap();
+        assert_eq!(revoke_words("nightly", token, None, None), "leasehold revoke nightly --token 17");
+        let namespace = Namespace::new("app").unwrap();
+        assert_eq!(
+            revoke_words("-odd name", token, Some("sqlite:/a b.db"), Some(&namespace)),
+            "leasehold revoke --token 17 --url 'sqlite:/a b.db' --namespace app -- '-odd name'"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use leasehold::core::derive_ttl::{Derivation, Figure, Granularity, Inputs, derive};
+use leasehold::core::derive_ttl::{Derivation, Figure, Granularity, Inputs, Underivable, derive};
 use serde::Serialize;
 
 use crate::{args::Ttl, duration, exit::Exit, failure::Failure, output::Output};
@@ -10,8 +10,11 @@ use crate::{args::Ttl, duration, exit::Exit, failure::Failure, output::Output};
 pub(crate) fn run(args: &Ttl, output: Output) -> Result<Exit, Failure> {
     let inputs = inputs(args)?;
     let derived = derive(&inputs).map_err(|reason| {
-        Failure::usage(reason.to_string())
-            .advise("give --work-p99, --rtt-p99 and --margin; see `leasehold ttl --help`")
+        let failure = Failure::usage(reason.to_string());
+        match reason {
+            Underivable::Missing(_) => failure.advise("give --work-p99, --rtt-p99 and --margin"),
+            _ => failure,
+        }
     })?;
     let line = Line {
         covering: FigureFields::of(&derived.covering),
@@ -69,7 +72,9 @@ fn describe(derived: &Derivation) -> Vec<String> {
             let drives = if part.component == figure.drives { "  <- drives it" } else { "" };
             lines.push(format!("  {:>10}  {}{drives}", format!("{:?}", part.adds), part.component));
         }
-        lines.push(format!("  {:>10}  window left to the holder", format!("{:?}", figure.window)));
+        if figure.ttl.is_some() {
+            lines.push(format!("  {:>10}  window left to the holder", format!("{:?}", figure.window)));
+        }
         lines.push(String::new());
     }
     if derived.findings.is_empty() {

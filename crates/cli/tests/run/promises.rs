@@ -35,10 +35,8 @@ fn promise_1_a_holder_stopped_past_its_ttl_finds_its_tree_dead_and_itself_lost()
 
 /// A script that says whether any of these is alive.
 fn dead_or_alive(pids: &[String]) -> String {
-    let mut script = String::from("left=;");
-    for pid in pids {
-        script.push_str(&format!("grep -qs '^State:.[^ZX]' /proc/{pid}/status && left=\"$left {pid}\";"));
-    }
+    let look = |pid: &String| format!("grep -qs '^State:.[^ZX]' /proc/{pid}/status && left=\"$left {pid}\";");
+    let script: String = std::iter::once("left=;".to_owned()).chain(pids.iter().map(look)).collect();
     script + "if [ -z \"$left\" ]; then echo all dead; else echo \"alive:$left\"; fi"
 }
 
