@@ -199,12 +199,11 @@ impl Leases {
     /// **Cancel safety.** Dropping the future only stops the waiting.
     pub async fn close(self, patience: Duration) {
         let mut finished = self.client.driver.finished();
-        let timeout = self.client.driver.sleep(patience);
+        let timeout = self.client.driver.alarm(patience);
         drop(self);
         tokio::select! {
-            biased;
             _ = finished.wait_for(|finished| *finished) => {}
-            () = timeout => {}
+            _ = timeout => {}
         }
     }
 

@@ -77,7 +77,8 @@ impl Driver {
         let (tell, told) = oneshot::channel();
         let (over, finished) = watch::channel(false);
         let spawned = thread::Builder::new().name("leasehold-driver".to_owned()).spawn(move || {
-            main(connect, holder_id, tell, &over);
+            main(connect, holder_id, tell);
+            over.send_replace(true);
         });
         spawned.map_err(|reason| no_thread(&reason))?;
         let (core, runtime) =
@@ -89,6 +90,18 @@ impl Driver {
     pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
         let _context = self.runtime.enter();
         tokio::time::sleep(duration)
+    }
+
+    /// Ready after `duration`, or when the driver has ended: unlike [`Driver::sleep`] it may outlive the driver, whose
+    /// timers panic when they are polled after their runtime is gone.
+    pub(crate) fn alarm(&self, duration: Duration) -> oneshot::Receiver<()> {
+        let (over, rings) = oneshot::channel();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(duration).await;
+            // Whoever has stopped listening needs no alarm.
+            let _ = over.send(());
+        });
+        rings
     }
 
     /// A call's answer, or [`Kind::Unknown`] once it has taken `limit`.
@@ -139,9 +152,7 @@ fn no_thread(reason: &std::io::Error) -> Error {
 type Connected = Result<(Arc<Core>, Handle), Error>;
 
 /// The thread: connects, tells, and turns until it is closed.
-///
-/// `over` is set before the runtime goes, so that nobody who waits for it looks at a timer of a runtime that is gone.
-fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>, over: &watch::Sender<bool>) {
+fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>) {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(reason) => {
@@ -160,7 +171,6 @@ fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>,
             Err(error) => drop(tell.send(Err(error))),
         }
     });
-    over.send_replace(true);
 }
 
 async fn prepare(connect: Connect, holder_id: HolderId) -> Result<(Arc<Core>, Alarm), Error> {
