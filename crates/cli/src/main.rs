@@ -1,2 +1,7 @@
-//! Placeholder.
-fn main() {}
+//! The program `leasehold`. Everything is in the library beside it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    leasehold_cli::main()
+}

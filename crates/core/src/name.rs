@@ -157,13 +157,19 @@ pub(crate) fn check_text(what: &'static str, text: &str, min: usize) -> Result<(
 /// Writes `text` so that a terminal shows every character and obeys none.
 pub(crate) fn write_visibly(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     for character in text.chars() {
-        if character.is_control() || reorders_text(character) {
+        if is_deceptive(character) {
             write!(f, "{}", character.escape_unicode())?;
         } else {
             f.write_char(character)?;
         }
     }
     Ok(())
+}
+
+/// True for what a terminal would obey or hide instead of showing it: control characters, and those that
+/// reorder or hide their neighbours. For programs that print text which others chose.
+pub fn is_deceptive(character: char) -> bool {
+    character.is_control() || reorders_text(character)
 }
 
 /// The format characters that reverse or hide neighbouring text (Unicode bidirectional controls, zero-width marks,

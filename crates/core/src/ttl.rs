@@ -69,7 +69,13 @@ impl Default for Ttl {
 
 impl fmt::Display for Ttl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.as_duration(), f)
+        // As people would write it, and as the command line reads it: 1500ms is "1.5s", a day "1d" and not "86400s".
+        match self.0 {
+            ms if ms % 86_400_000 == 0 => write!(f, "{}d", ms / 86_400_000),
+            ms if ms % 3_600_000 == 0 => write!(f, "{}h", ms / 3_600_000),
+            ms if ms % 60_000 == 0 => write!(f, "{}m", ms / 60_000),
+            _ => fmt::Debug::fmt(&self.as_duration(), f),
+        }
     }
 }
 
@@ -84,5 +90,22 @@ mod tests {
         assert!(Ttl::new(Duration::MAX).is_err() && Ttl::new(Duration::ZERO).is_err());
         assert_eq!(Ttl::new(Duration::from_micros(299_001)).unwrap().as_millis(), 300);
         assert_eq!(Ttl::MAX.as_micros(), 604_800_000_000);
+    }
+
+    #[test]
+    fn a_ttl_is_shown_as_people_write_it() {
+        use alloc::string::ToString;
+        let shown = |ms| Ttl::from_millis(ms).unwrap().to_string();
+        for (ms, text) in [
+            (50, "50ms"),
+            (1_500, "1.5s"),
+            (30_000, "30s"),
+            (60_000, "1m"),
+            (90_000, "90s"),
+            (129_600_000, "36h"),
+        ] {
+            assert_eq!(shown(ms), text);
+        }
+        assert_eq!(Ttl::MAX.to_string(), "7d");
     }
 }

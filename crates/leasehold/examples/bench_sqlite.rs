@@ -4,12 +4,8 @@
 //! ```sh
 //! cargo run --release -p leasehold --example bench_sqlite -- [FOLDER]
 //! ```
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "a measuring tool, not a library"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::disallowed_methods)]
+#![allow(clippy::cast_precision_loss)]
 
 use std::{
     path::{Path, PathBuf},

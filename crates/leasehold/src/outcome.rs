@@ -66,7 +66,12 @@ impl fmt::Display for NotAcquired {
                 Refusal::Busy(busy) => write!(
                     f,
                     "resource {resource} is held by {} with fencing token {}; it expires in {:?} unless renewed",
-                    if busy.holder.label.is_empty() { "another" } else { busy.holder.label.as_str() },
+                    // Its Display shows control characters harmlessly; another process has chosen them.
+                    if busy.holder.label.is_empty() {
+                        &"another" as &dyn fmt::Display
+                    } else {
+                        &busy.holder.label
+                    },
                     busy.holder.token,
                     busy.holder.remaining
                 ),

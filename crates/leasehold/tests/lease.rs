@@ -489,3 +489,16 @@ async fn refusals_say_what_stands_in_the_way() {
     };
     assert_eq!(resource.as_str(), "r");
 }
+
+#[test]
+fn closing_waits_for_the_driver_and_survives_its_end() {
+    let look = leasehold::blocking::Leases::connect("memory:closing").unwrap();
+    for n in 0..200 {
+        let leases = leasehold::blocking::Leases::connect("memory:closing").unwrap();
+        let name = format!("r{n}");
+        drop(leases.lease(&name, |lease| lease).acquire().unwrap());
+        leases.close(Duration::from_secs(60));
+        let found = block_on(look.inner().inspect(&resource(&name))).unwrap();
+        assert!(found.record.is_none(), "the dropped lease was released before close returned");
+    }
+}

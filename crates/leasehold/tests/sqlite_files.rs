@@ -258,7 +258,7 @@ async fn a_removed_lock_file_is_made_again_with_what_it_knew() {
     granted(&coordinator, claim_of("other", 2)).await;
     fs::remove_file(place.path()).unwrap();
     let left = quarantine(&place.open(), claim(3)).await;
-    assert!(left > TTL - Duration::from_secs(2), "{left:?}");
+    assert!(left > TTL * 8 / 10, "{left:?}");
 }
 
 #[tokio::test]

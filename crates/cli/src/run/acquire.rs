@@ -2,40 +2,108 @@
 
 use std::{pin::pin, time::Duration};
 
-use leasehold::{Lease, LeaseId, LeaseRequest, Leases, Outcome};
+use leasehold::{Lease, LeaseId, LeaseRequest, Leases, Outcome, Wait, clock};
 
 use super::{Plan, Verdict, poll::poll_once, system};
 use crate::supervise::{Event, Front, stop_self};
 
-/// Acquires, or says how the run ends without a command.
-pub(super) fn acquire(plan: &Plan, front: &mut Front, leases: &Leases) -> Result<Lease, Verdict> {
-    if holds_already(plan, leases) {
-        return Err(Verdict::Nested);
+/// How often an unreachable coordinator is asked again (ours: four times a second is no load for any).
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The wait of one run, from connecting to the grant.
+pub(super) struct Waiting {
+    started_us: u64,
+}
+
+impl Waiting {
+    pub(super) fn begin() -> Self {
+        Self { started_us: clock::boot_us() }
     }
-    let waker = front.waker();
-    let mut attempt = pin!(request(plan, leases).attempt());
-    loop {
-        if let Some(outcome) = poll_once(attempt.as_mut(), &waker) {
-            return match outcome {
-                Ok(Outcome::Held(lease)) => Ok(lease),
-                Ok(Outcome::AlreadyDone(done)) => Err(Verdict::AlreadyDone(done)),
-                Ok(Outcome::Refused(refusal)) => Err(Verdict::Refused(refusal)),
-                Err(error) => Err(Verdict::Failed(error)),
-            };
+
+    /// What is left of the wait.
+    fn left(&self, plan: &Plan) -> Wait {
+        let gone = Duration::from_micros(clock::boot_us().saturating_sub(self.started_us));
+        match plan.wait {
+            Wait::For(limit) => Wait::For(limit.saturating_sub(gone)),
+            other => other,
         }
-        match front.next_event(None) {
-            Ok(Event::Signal(signal)) => match signal.signo {
-                // Dropping the attempt takes the claim back.
-                libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
-                    return Err(Verdict::Interrupted(signal.signo));
+    }
+
+    /// Connects, asking again for as long as the wait allows: an engine that restarts is waited for like a busy resource.
+    pub(super) fn connect(&self, plan: &Plan, front: &mut Front) -> Result<Leases, Verdict> {
+        loop {
+            let answer = drive(front, plan.connect.clone().connect())?;
+            let left = self.left(plan);
+            match answer {
+                Ok(leases) => return Ok(leases),
+                Err(error)
+                    if error.is_transient() && !matches!(left, Wait::No | Wait::For(Duration::ZERO)) =>
+                {
+                    let pause = if let Wait::For(left) = left { RETRY.min(left) } else { RETRY };
+                    let until_us =
+                        clock::boot_us().saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+                    rest(front, until_us)?;
                 }
-                // A waiter that is stopped is passed by those behind it, and asks again when it goes on.
-                libc::SIGTSTP => drop(stop_self(libc::SIGTSTP)),
-                _ => {}
-            },
-            Ok(_) => {}
-            Err(reason) => return Err(Verdict::Failed(system("waiting failed", &reason))),
+                // Connecting asks for nothing: whatever became of it, no lease was touched.
+                Err(error) => return Err(Verdict::Failed(error.without_effect())),
+            }
         }
+    }
+
+    /// Acquires, or says how the run ends without a command.
+    pub(super) fn acquire(&self, plan: &Plan, front: &mut Front, leases: &Leases) -> Result<Lease, Verdict> {
+        if holds_already(plan, leases) {
+            return Err(Verdict::Nested);
+        }
+        match drive(front, request(plan, leases).waiting(self.left(plan)).attempt())? {
+            Ok(Outcome::Held(lease)) => Ok(lease),
+            Ok(Outcome::AlreadyDone(done)) => Err(Verdict::AlreadyDone(done)),
+            Ok(Outcome::Refused(refusal)) => Err(Verdict::Refused(Box::new(refusal))),
+            Err(error) => Err(Verdict::Failed(error)),
+        }
+    }
+}
+
+/// Runs a future of the library beside the front's events. A signal that would have ended a program without handlers ends
+/// the wait: what the future had begun is taken back when it is dropped.
+fn drive<T>(front: &mut Front, future: impl Future<Output = T>) -> Result<T, Verdict> {
+    let waker = front.waker();
+    let mut future = pin!(future);
+    loop {
+        if let Some(output) = poll_once(future.as_mut(), &waker) {
+            return Ok(output);
+        }
+        listen(front, None)?;
+    }
+}
+
+/// Lets time pass until `until_us` on BOOTTIME, listening to signals.
+fn rest(front: &mut Front, until_us: u64) -> Result<(), Verdict> {
+    loop {
+        let left = Duration::from_micros(until_us.saturating_sub(clock::boot_us()));
+        if left.is_zero() {
+            return Ok(());
+        }
+        listen(front, Some(left))?;
+    }
+}
+
+/// Waits for one event while there is no command to pass it to.
+fn listen(front: &mut Front, limit: Option<Duration>) -> Result<(), Verdict> {
+    match front.next_event(limit) {
+        Ok(Event::Signal(signal)) => match signal.signo {
+            libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
+                Err(Verdict::Interrupted(signal.signo))
+            }
+            // A waiter that is stopped is passed by those behind it, and asks again when it goes on.
+            libc::SIGTSTP => {
+                let _ = stop_self(libc::SIGTSTP);
+                Ok(())
+            }
+            _ => Ok(()),
+        },
+        Ok(_) => Ok(()),
+        Err(reason) => Err(Verdict::Failed(system("waiting failed", &reason))),
     }
 }
 

@@ -65,6 +65,6 @@ mod tests {
         };
         let bytes = encode(&belief);
         assert_eq!(decode(&bytes), Some(belief));
-        assert!((0..FIXED + 1).all(|cut| decode(&bytes[..cut]).is_none()));
+        assert!((0..=FIXED).all(|cut| decode(&bytes[..cut]).is_none()));
     }
 }

@@ -12,7 +12,7 @@ use leasehold::{
     },
 };
 
-use super::{Note, Outcome, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
+use super::{Note, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
 use crate::supervise::{Ended, Event, Front, GuardEvent, Resumed, Start, Status, StopReason, kill_margin};
 
 /// After a loss to another holder nothing is owed to the command but a moment to notice.
@@ -38,21 +38,26 @@ struct Keeping<'a> {
     /// When the lease was last known to end, on BOOTTIME: to judge whether the command ended before.
     closes_ns: u64,
     loss: Option<Loss>,
-    notes: Vec<Note>,
+    notes: &'a mut Vec<Note>,
 }
 
 /// Starts the command and stays with it to the end.
-pub(super) fn keep(plan: &Plan, mut front: Front, leases: &Leases, lease: Lease) -> Outcome {
+pub(super) fn keep(
+    plan: &Plan,
+    mut front: Front,
+    leases: &Leases,
+    lease: Lease,
+    notes: &mut Vec<Note>,
+) -> Verdict {
     let closes = lease.closes();
     if let Err(reason) = front.start(start(plan, leases, &lease, closes)) {
         drop(front);
         let _ = block_on(lease.release());
-        return Verdict::Failed(system("the command could not be handed to the guard", &reason)).into();
+        return Verdict::Failed(system("the command could not be handed to the guard", &reason));
     }
     let listening = listen(lease.handle(), closes);
     let closes_ns = closes.boot_ns;
-    Keeping { plan, leases, front, lease: Some(lease), listening, closes_ns, loss: None, notes: Vec::new() }
-        .run()
+    Keeping { plan, leases, front, lease: Some(lease), listening, closes_ns, loss: None, notes }.run()
 }
 
 fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading) -> Start {
@@ -87,7 +92,7 @@ fn listen(lease: LeaseHandle, known: Reading) -> Listening {
 }
 
 impl Keeping<'_> {
-    fn run(mut self) -> Outcome {
+    fn run(mut self) -> Verdict {
         let waker = self.front.waker();
         loop {
             while let Some(word) =
@@ -118,8 +123,7 @@ impl Keeping<'_> {
                 Ok(_) => {}
                 Err(reason) => {
                     // Dropping the front ends the command. Its lease runs out by itself.
-                    let verdict = Verdict::Failed(system("the command can no longer be watched", &reason));
-                    return Outcome { verdict, notes: self.notes };
+                    return Verdict::Failed(system("the command can no longer be watched", &reason));
                 }
             }
         }
@@ -198,20 +202,20 @@ impl Keeping<'_> {
         }
     }
 
-    fn not_started(mut self, errno: i32) -> Outcome {
+    fn not_started(mut self, errno: i32) -> Verdict {
         self.release(false);
-        Outcome { verdict: Verdict::NotStarted { errno }, notes: self.notes }
+        Verdict::NotStarted { errno }
     }
 
     /// The command has ended, and so has the guard.
-    fn ended(mut self, ended: Ended) -> Outcome {
+    fn ended(mut self, ended: Ended) -> Verdict {
         let stopped = ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers);
         if !ended.left.is_empty() && ended.stopped.is_some() {
             // Something of the tree still runs: the lease must not pass to another before its TTL is over.
             self.notes.push(Note::Unkillable(ended.left));
             let loss = self.why_stopped();
             let _ = self.lease.take().map(Lease::hand_off);
-            return Outcome { verdict: Verdict::Lost(loss), notes: self.notes };
+            return Verdict::Lost(loss);
         }
         if !ended.left.is_empty() {
             self.notes.push(Note::Leftovers(ended.left));
@@ -223,16 +227,15 @@ impl Keeping<'_> {
         let Some(status) = ended.status.filter(|_| in_time && !stopped) else {
             let loss = self.why_stopped();
             self.release(false);
-            return Outcome { verdict: Verdict::Lost(loss), notes: self.notes };
+            return Verdict::Lost(loss);
         };
         let succeeded = status == Status::Code(0);
         // A guard that released did so without a word of success.
         let recorded = !ended.released && self.release(succeeded);
         if succeeded && self.plan.once_per.is_some() && !recorded {
-            let what = "the command succeeded, but it is unknown whether that was recorded".to_owned();
-            return Outcome { verdict: Verdict::SuccessUnrecorded(what), notes: self.notes };
+            return Verdict::SuccessUnrecorded;
         }
-        Outcome { verdict: Verdict::Command(status), notes: self.notes }
+        Verdict::Command(status)
     }
 
     /// Why the command had to stop: what the lease says, or what it would have said at the deadline.

@@ -20,8 +20,8 @@ pub(crate) mod say;
 use std::{ffi::OsString, io, time::Duration};
 
 use leasehold::{
-    ConnectBuilder, Done, Error, Invalid, Kind, Loss, Namespace, Refusal, Resource, Ttl, Wait,
-    blocking::Leases, core::policy::Policy,
+    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Wait,
+    core::{holder::Identity, policy::Policy},
 };
 
 use crate::supervise::{Front, Process, Status};
@@ -45,24 +45,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// 5 s: what most service managers' users expect of a polite end.
-    const DEFAULT_GRACE: Duration = Duration::from_secs(5);
-
-    /// The grace to use: as asked, or 5 s; never more than a third of the TTL, so that a holder which cannot renew still
-    /// has time to try.
-    pub(crate) fn grace(asked: Option<Duration>, ttl: Ttl) -> Result<Duration, Invalid> {
-        let third = ttl.as_duration() / 3;
-        match asked {
-            Some(grace) if grace > third => {
-                let problem =
-                    format!("is {grace:?}; it must be at most a third of the TTL, {third:?}: raise --ttl");
-                Err(Invalid::with("--grace", problem))
-            }
-            Some(grace) => Ok(grace),
-            None => Ok(Self::DEFAULT_GRACE.min(third)),
-        }
-    }
-
     fn policy(&self) -> Result<Policy, Invalid> {
         Policy::builder(self.ttl).max_hold(self.max_hold).build()
     }
@@ -81,7 +63,7 @@ pub(crate) enum Verdict {
     /// Nothing needed doing.
     AlreadyDone(Done),
     /// Not granted within the wait.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// The resource is held by the very run that this one is part of.
     Nested,
     /// The coordinator could not be asked, or nobody knows.
@@ -91,7 +73,7 @@ pub(crate) enum Verdict {
     /// The lease was lost while the command ran.
     Lost(Loss),
     /// The command succeeded, and nobody knows whether that was recorded.
-    SuccessUnrecorded(String),
+    SuccessUnrecorded,
 }
 
 /// Something worth a line beside the verdict.
@@ -112,40 +94,40 @@ pub(crate) enum Note {
 pub(crate) struct Outcome {
     pub(crate) verdict: Verdict,
     pub(crate) notes: Vec<Note>,
+    /// The grant, when there was one.
+    pub(crate) lease: Option<Identity>,
+    /// The client, when it connected. To be closed: a claim may still have to be taken back.
+    pub(crate) leases: Option<Leases>,
 }
 
-impl From<Verdict> for Outcome {
-    fn from(verdict: Verdict) -> Self {
-        Self { verdict, notes: Vec::new() }
-    }
-}
-
-/// Runs the command under a lease. Must be called while the process has one thread.
-pub(crate) fn run(plan: &Plan) -> Outcome {
-    let policy = match plan.policy() {
-        Ok(policy) => policy,
-        Err(invalid) => return Verdict::Failed(invalid.into()).into(),
+/// Runs the command under a lease. Must be called while the process has one thread. `granted` is told of the lease before
+/// the command starts.
+pub(crate) fn run(plan: &Plan, granted: impl FnOnce(&Lease, &Leases)) -> Outcome {
+    let mut outcome =
+        Outcome { verdict: Verdict::NotStarted { errno: 0 }, notes: Vec::new(), lease: None, leases: None };
+    outcome.verdict = match attempt(plan, granted, &mut outcome) {
+        Ok(verdict) | Err(verdict) => verdict,
     };
+    outcome
+}
+
+/// Both arms end the run: `Err` before the command was started.
+fn attempt(
+    plan: &Plan,
+    granted: impl FnOnce(&Lease, &Leases),
+    outcome: &mut Outcome,
+) -> Result<Verdict, Verdict> {
+    let policy = plan.policy().map_err(|invalid| Verdict::Failed(invalid.into()))?;
     let caretaker = caretaker::LeaseCaretaker { connect: plan.connect.clone(), policy };
-    let mut front = match Front::fork(plan.command.clone(), caretaker) {
-        Ok(front) => front,
-        Err(reason) => {
-            return Verdict::Failed(system("the guard process could not be started", &reason)).into();
-        }
-    };
-    let leases = match Leases::connect_with(plan.connect.clone()) {
-        Ok(leases) => leases,
-        Err(error) => return Verdict::Failed(error).into(),
-    };
-    match acquire::acquire(plan, &mut front, leases.inner()) {
-        Ok(lease) => keep::keep(plan, front, leases.inner(), lease),
-        Err(verdict) => {
-            // What was taken back in the background must be gone before this process is.
-            drop(front);
-            leases.close(Duration::from_secs(2));
-            verdict.into()
-        }
-    }
+    let forked = Front::fork(plan.command.clone(), caretaker);
+    let mut front = forked
+        .map_err(|reason| Verdict::Failed(system("the guard process could not be started", &reason)))?;
+    let waiting = acquire::Waiting::begin();
+    let leases = &*outcome.leases.insert(waiting.connect(plan, &mut front)?);
+    let lease = waiting.acquire(plan, &mut front, leases)?;
+    outcome.lease = Some(lease.belief().identity);
+    granted(&lease, leases);
+    Ok(keep::keep(plan, front, leases, lease, &mut outcome.notes))
 }
 
 /// An error of the operating system in something that needs no coordinator.

@@ -279,7 +279,7 @@ impl Front {
             _ if Stat::read(self.child).is_some_and(|stat| !stat.is_stopped()) => {}
             Answer::Given(_) | Answer::Missing => {
                 self.suspended = true;
-                let foreground = Foreground::note();
+                let foreground = Foreground::note(self.child);
                 stop_self(signal)?;
                 if let Some(foreground) = foreground {
                     foreground.restore();

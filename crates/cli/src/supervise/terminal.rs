@@ -6,9 +6,9 @@
 
 use std::fs::{File, OpenOptions};
 
-use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The foreground as the command left it, if it was neither ours nor nobody's.
+/// The terminal of a command that had it in a group of its own.
 #[derive(Debug)]
 pub(super) struct Foreground {
     terminal: File,
@@ -16,11 +16,12 @@ pub(super) struct Foreground {
 }
 
 impl Foreground {
-    pub(super) fn note() -> Option<Self> {
+    /// `None` in the usual case: the command is in our group, or did not have the terminal.
+    pub(super) fn note(command: i32) -> Option<Self> {
+        let group = getpgid(Some(Pid::from_raw(command))).ok().filter(|group| *group != getpgrp())?;
         // Standard input may be a pipe; this is the terminal of the session whatever is redirected.
         let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
-        let group = tcgetpgrp(&terminal).ok()?;
-        (group != getpgrp() && group.as_raw() > 0).then_some(Self { terminal, group })
+        (tcgetpgrp(&terminal) == Ok(group)).then_some(Self { terminal, group })
     }
 
     /// Only from the foreground: after `bg` the terminal stays with the shell.

@@ -18,8 +18,8 @@ use super::sys::signal::send;
 /// How many survivors are named: enough for a person, and it must fit in a packet.
 const NAMED: usize = 256;
 
-/// Rounds in which a tree is told something. Each catches what was born or moved in the one before; a frozen process
-/// bears no children, so freezing needs few, and this is only a bound for what never holds still.
+/// Rounds of freezing. Each catches what was born or moved in the one before; a frozen process bears no children, so
+/// few are needed, and this is only a bound for what never holds still.
 const ROUNDS: usize = 16;
 
 /// First and longest pause between two rounds of killing; the end of a child cuts a pause short.
@@ -66,18 +66,16 @@ impl Stat {
     }
 }
 
-/// Sends the signals, in order and once, to everything below us.
+/// Sends the signals, in order and once, to everything that is below us now.
+///
+/// Not to what is born meanwhile: that may be the clean-up with which a process answers the signal.
 pub(super) fn signal_all(signals: &[i32]) {
-    let mut told = HashSet::new();
-    // Whoever ends at once lets its children move up past us; they are met in the next round.
-    for _ in 0..ROUNDS {
-        let new: Vec<Identity> = members().into_iter().filter(|member| told.insert(*member)).collect();
-        if new.is_empty() {
-            return;
-        }
-        for member in new {
-            deliver(member, signals);
-        }
+    let mut all = members();
+    // A second look, because somebody may have lost its parent, and so moved up past us, during the first.
+    let known: HashSet<Identity> = all.iter().copied().collect();
+    all.extend(members().into_iter().filter(|member| !known.contains(member)));
+    for member in all {
+        deliver(member, signals);
     }
 }
 

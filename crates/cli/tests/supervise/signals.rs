@@ -55,7 +55,7 @@ fn every_forwardable_signal_arrives_exactly_once() {
     let signals = FORWARDABLE.into_iter().chain([libc::SIGRTMIN(), libc::SIGRTMIN() + 1, libc::SIGRTMAX()]);
     for signo in signals {
         front.kill(signo);
-        expected += &format!("{signo} 0\n");
+        expected = format!("{expected}{signo} 0\n");
         // One at a time: the kernel promises no order among several. A double would be in front of the next one.
         wait_for(&format!("signal {signo} after {:?}", world.text("got")), || {
             let got = world.text("got");

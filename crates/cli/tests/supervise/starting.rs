@@ -36,7 +36,7 @@ fn a_command_that_cannot_be_executed_gives_126() {
     let world = World::new();
     fs::write(world.path("plain"), "exit 0").unwrap();
     for name in [world.path("plain"), world.dir().to_owned()] {
-        assert_eq!(world.run(&mut world.front(&[], &[&name])).code(), Some(126), "{name:?}");
+        assert_eq!(world.run(&mut world.front(&[], &[&name])).code(), Some(126), "{}", name.display());
     }
     // Found in PATH, but not executable; and PATH is searched on.
     let mut front = world.front(&[], &["plain"]);

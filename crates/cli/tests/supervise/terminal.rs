@@ -142,7 +142,7 @@ fn ctrl_z_and_bg_and_a_read_in_the_background() {
 fn a_lease_lost_under_ctrl_z_ends_the_command() {
     let world = World::new();
     let mut tty = Tty::bash(&world, "--ttl 1500 --grace 300 --renew");
-    tty.type_line("run sh -c 'echo $$ >> $D/pids; sleep 600'");
+    tty.type_line("run sh -c 'echo $$ >> $D/pids; exec sleep 600'");
     world.pids(1);
     tty.type_keys("\x1a");
     tty.expect("Stopped");
@@ -156,12 +156,24 @@ fn a_lease_lost_under_ctrl_z_ends_the_command() {
 
 fn a_pager_works() {
     let world = World::new();
-    std::fs::write(world.path("text"), (0..500).map(|n| format!("line-{n}\n")).collect::<String>()).unwrap();
+    std::fs::write(world.path("text"), (0..500).map(|n| format!("line-{n}")).collect::<Vec<_>>().join("\n"))
+        .unwrap();
     let mut tty = Tty::bash(&world, "");
     tty.type_line("run less $D/text; echo code=$?");
     tty.expect("line-20");
     tty.type_keys("G");
     tty.expect("line-499");
+    // A pager that is still painting may overlook the key, with us or without.
+    let log = world.text("log");
+    let pid = log.split("pid: ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let asleep = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ");
+    wait_for("a pager that waits", || {
+        let still = (0..20).all(|_| {
+            crate::world::nap();
+            asleep()
+        });
+        still.then_some(())
+    });
     tty.type_keys("\x1a");
     tty.expect("Stopped");
     tty.type_line("fg");
@@ -176,7 +188,7 @@ fn a_shell_works_and_can_suspend_itself() {
     let mut tty = Tty::bash(&world, "--ttl 1500 --grace 300 --renew");
     tty.type_line("PS1='in''ner> ' run bash --norc --noprofile --noediting -i");
     tty.expect("inner> ");
-    tty.type_line("echo $((40 + 2)); sleep 600");
+    tty.type_line("sh -c 'echo $((40 + 2)); exec sleep 600'");
     tty.expect("42");
     tty.type_keys("\x03");
     tty.expect("inner> ");
@@ -220,7 +232,7 @@ fn a_resize_arrives_once() {
         wait_for("the resize", || (world.text("got") == winch.repeat(count.into())).then_some(()));
         wait_for("the front's copy", || {
             (world.text("log").matches("signo: 28, origin: Terminal, forwarded: false").count()
-                == count.into())
+                == usize::from(count))
             .then_some(())
         });
     }

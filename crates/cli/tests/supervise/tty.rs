@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,7 @@ pub(crate) struct Tty {
     screen: Arc<Mutex<String>>,
     pub(crate) child: Child,
     seen: usize,
+    log: PathBuf,
     closing: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
 }
@@ -63,7 +65,15 @@ impl Tty {
                 written.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         });
-        let tty = Self { keyboard: Some(keyboard), screen, child, seen: 0, closing, reader: Some(reader) };
+        let tty = Self {
+            keyboard: Some(keyboard),
+            screen,
+            child,
+            seen: 0,
+            log: PathBuf::new(),
+            closing,
+            reader: Some(reader),
+        };
         tty.resize(24);
         tty
     }
@@ -73,6 +83,7 @@ impl Tty {
         let mut bash = Command::new("bash");
         bash.args(["--norc", "--noprofile", "--noediting", "-i"]).env("D", world.dir());
         let mut tty = Self::run(&bash);
+        tty.log = world.path("log");
         tty.expect("prompt> ");
         let exe = std::env::current_exe().unwrap();
         tty.type_line(&format!("run() {{ '{}' front $D {options} -- \"$@\"; }}", exe.display()));
@@ -97,7 +108,11 @@ impl Tty {
                 self.seen += at + text.len();
                 return;
             }
-            assert!(boottime_ns() < end, "{text:?} did not appear; screen:\n{screen}");
+            assert!(
+                boottime_ns() < end,
+                "{text:?} did not appear; screen:\n{screen}\nlog:\n{}",
+                std::fs::read_to_string(&self.log).unwrap_or_default()
+            );
             nap();
         }
     }

@@ -39,6 +39,10 @@ fn check_ttl(ttl: Ttl, max_ttl: Ttl) -> Result<(), Error> {
 
 /// Refuses a page that is out of bounds.
 pub(crate) fn check_listing(listing: &Listing) -> Result<(), Error> {
+    // No name starts with what cannot be a name: without this check an encoder might take it for "all".
+    if !listing.prefix.is_empty() {
+        Resource::new(&listing.prefix)?;
+    }
     if (1..=Listing::MAX).contains(&listing.limit) {
         return Ok(());
     }

@@ -90,7 +90,8 @@ pub(super) fn from_io(doing: &str, error: &io::Error) -> Error {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             Error::new(Kind::Unavailable, what).advise("make room on the disk of the lease file")
         }
-        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+        // Making a folder where a file is answers "exists".
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             Error::new(Kind::Invalid, what).advise("give the path of a file in a folder")
         }
         _ => Error::new(Kind::Unavailable, what),

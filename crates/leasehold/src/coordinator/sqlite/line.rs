@@ -39,6 +39,8 @@ pub(super) struct SqlLine<'a> {
     pub(super) now: Now,
     /// The last head that was found, and where it is woken.
     pub(super) head: Option<(LeaseId, Address)>,
+    /// Who has come to the front because the dead before them were removed: they were told to sleep for longer.
+    pub(super) promoted: Vec<(LeaseId, Address)>,
 }
 
 struct Found {
@@ -100,16 +102,21 @@ impl SqlLine<'_> {
 
     /// Removes the dead until the front is alive: those behind ask seldom, because they rely on the front to notice.
     fn prune(&mut self, slot: i64) -> Result<(), Failure> {
-        let mut alive = 0;
+        let mut alive = Vec::new();
+        let mut buried = false;
         for entry in self.front(slot, 8)? {
             if self.is_dead(&entry)? {
                 self.remove(entry.sequence)?;
+                buried = true;
             } else {
-                alive += 1;
+                alive.push((entry.lease_id, entry.wake));
             }
-            if alive == FRONT {
+            if alive.len() == FRONT {
                 break;
             }
+        }
+        if buried {
+            self.promoted.append(&mut alive);
         }
         Ok(())
     }
@@ -181,12 +188,15 @@ impl Line for SqlLine<'_> {
     fn head(&mut self, _now_us: u64) -> Result<Option<LeaseId>, Failure> {
         self.head = None;
         let Some(slot) = self.cell.id.filter(|_| self.cell.waiting > 0) else { return Ok(None) };
+        let mut buried = false;
         while let Some(entry) = self.front(slot, 1)?.pop() {
             if !self.is_dead(&entry)? {
                 self.head = Some((entry.lease_id, entry.wake));
+                self.promoted.extend(self.head.filter(|_| buried));
                 return Ok(Some(entry.lease_id));
             }
             self.remove(entry.sequence)?;
+            buried = true;
         }
         self.cell.waiting = 0;
         Ok(None)

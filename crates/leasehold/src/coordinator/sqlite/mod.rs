@@ -13,7 +13,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | how is the file made, found to be ours, opened? | `open`, `schema`, `filesystem` |
-//! | what does one request do? | `apply`, `row`, `line`, `read` |
+//! | what does one request do? | `apply`, `space`, `row`, `line`, `read`, `purge` |
 //! | what is one transaction? | `session`, `worker` |
 //! | what may go wrong, and what is said then? | `failure` |
 //!
@@ -38,6 +38,7 @@ mod request;
 mod row;
 mod schema;
 mod session;
+mod space;
 mod wake;
 mod worker;
 

@@ -6,13 +6,14 @@ use leasehold_core::{Error, Kind, Namespace, Ttl, slot::Now};
 use rusqlite::OptionalExtension as _;
 
 use super::{
-    apply::{Effects, Memo, Outcome, Ring, Setting, Step},
+    apply::{Effects, Outcome, Ring, Setting, Step},
     failure::{self, Failure},
     gate::{Gate, Passage, file_id},
     horizon::Horizon,
     open::{self, Opened},
     purge,
     request::{Reply, Request},
+    space::Memo,
     wake::Ringer,
 };
 use crate::clock::{self, Clock};

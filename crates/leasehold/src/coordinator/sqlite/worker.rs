@@ -76,6 +76,10 @@ impl Inbox {
     /// Leaves a job. Fails the jobs in the queue when the worker has been kept at the gate for too long.
     pub(super) fn send(&self, job: Job, place: &str) {
         let mut state = lock(&self.state);
+        if state.closed {
+            drop(state);
+            return refuse([job], &ended(place));
+        }
         state.jobs.push_back(job);
         let since = state.at_gate_since_us;
         if since.is_some_and(|since| clock::boot_us().saturating_sub(since) > STUCK_US) {
@@ -118,6 +122,13 @@ impl Inbox {
         }
     }
 
+    /// Nobody serves any more: whoever still waits is told so.
+    fn abandon(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.jobs.clear();
+    }
+
     fn at_gate(&self, since_us: Option<u64>) {
         lock(&self.state).at_gate_since_us = since_us;
     }
@@ -148,6 +159,10 @@ fn refuse(jobs: impl IntoIterator<Item = Job>, error: &Error) {
     }
 }
 
+fn ended(place: &str) -> Error {
+    Error::new(Kind::Unavailable, "the thread of the lease file has ended").at(place)
+}
+
 fn stuck(place: &str) -> Error {
     Error::new(Kind::Unavailable, "another process has kept the lease file for more than 5s")
         .at(place)
@@ -162,6 +177,13 @@ pub(super) struct Worker {
     pub(super) inbox: Arc<Inbox>,
     pub(super) context: Context,
     pub(super) session: Option<Session>,
+}
+
+impl Drop for Worker {
+    /// Also when the thread panics: requests must not wait for a worker that is gone.
+    fn drop(&mut self) {
+        self.inbox.abandon();
+    }
 }
 
 impl Worker {
