@@ -154,6 +154,8 @@ impl Slot {
             return Ok(Acquired::Busy(Busy { holder: record, position, recheck }));
         }
         if let Some(remaining) = quarantined {
+            // It becomes free when the quarantine ends: from then on it is reserved for the first in line, as after a release.
+            self.free_since_us = now.clock_us.saturating_add(micros(remaining));
             return Ok(Acquired::Quarantined { remaining, position: join(line, claim, now)? });
         }
         if let Some(queued) = self.behind_others(line, claim, now)? {

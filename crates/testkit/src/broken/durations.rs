@@ -128,6 +128,15 @@ broken_rules! {
             Sound.acquire(seat, &Claim { queue: claim.queue && q.is_none(), ..claim.clone() }, q, now)
         }
     }
+    QuarantineEndsInARush breaks "clause_08_the_order_holds" {
+        fn acquire(&self, seat: &mut Seat, claim: &Claim, q: Quarantine, now: Now) -> Result<Acquired, Error> {
+            let answer = Sound.acquire(seat, claim, q, now)?;
+            if matches!(answer, Acquired::Quarantined { .. }) {
+                seat.slot.free_since_us = 0;
+            }
+            Ok(answer)
+        }
+    }
     CrashForgetsGrants breaks "clause_10_a_grant_survives" {
         fn after_crash(&self, seat: &mut Seat) {
             seat.slot.held = None;

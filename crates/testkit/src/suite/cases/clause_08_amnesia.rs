@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use leasehold_core::{
     Coordinator, Ttl,
+    line::RESERVATION,
     record::{Acquired, Gone, Renewed},
     request::{Claim, Listing},
 };
 
 use super::super::{
     Context, Failure, Verdict,
+    context::{GLANCE, PATIENCE},
     failure::{ensure, ensure_eq, ensure_let},
     shape::{Expect as _, Shape as _},
 };
@@ -121,6 +123,42 @@ pub(super) async fn clause_08_places_may_be_taken_in_quarantine(context: Context
     context.until_granted(&*client, &first).await?;
     client.busy(&second).await?;
     Ok(())
+}
+
+/// Those who queued up while nothing was granted are served in order when it is.
+pub(super) async fn clause_08_the_order_holds_when_a_quarantine_ends(context: Context) -> Verdict {
+    if !context.is_fifo() {
+        return Ok(());
+    }
+    let whole = async |context: Context| {
+        let max_ttl = context.short();
+        let Some(client) = forgetful(&context, max_ttl).await? else { return Ok(()) };
+        let claim = queueing(&context, max_ttl)?;
+        let (first, second) = (claim.again(), claim.again());
+        for claim in [&first, &second] {
+            let answer = client.acquire(claim.clone()).await?;
+            if !matches!(answer, Acquired::Quarantined { .. }) {
+                return Err(Failure::too_slow("the quarantine was over before the waiters had come"));
+            }
+        }
+        let (begin, mut quarantined) = (Stopwatch::start(), Stopwatch::start());
+        loop {
+            let sent = Stopwatch::start();
+            match client.acquire(second.clone()).await? {
+                Acquired::Quarantined { .. } => quarantined = sent,
+                Acquired::Queued(_) => break,
+                other => {
+                    context.within(RESERVATION, quarantined)?;
+                    return Err(Failure::new(format!("the second in line came first: got {other:?}")));
+                }
+            }
+            ensure!(begin.elapsed() < max_ttl.as_duration() + PATIENCE, "the quarantine did not end");
+            tokio::time::sleep(GLANCE).await;
+        }
+        client.take(&first).await.map_err(|failure| failure.while_("the first in line asks"))?;
+        Ok(())
+    };
+    context.in_time(whole).await
 }
 
 pub(super) async fn clause_08_a_ready_namespace_is_not_quarantined(context: Context) -> Verdict {

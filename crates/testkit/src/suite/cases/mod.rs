@@ -117,6 +117,7 @@ cases! {
         clause_08_a_quarantine_ends
         clause_08_survivors_may_renew_in_quarantine
         clause_08_places_may_be_taken_in_quarantine
+        clause_08_the_order_holds_when_a_quarantine_ends
         clause_08_a_ready_namespace_is_not_quarantined;
     clause_09_places:
         clause_09_places_are_counted_from_zero
