@@ -365,12 +365,12 @@ impl Front {
     /// Keeps the books of what the guard says, and puts it in the words of events.
     fn translate(&mut self, tell: Tell) -> Option<GuardEvent> {
         Some(match tell {
-            Tell::Started { pid, before } => {
+            Tell::Started { pid, missed } => {
                 self.phase = Phase::Running;
                 self.child = pid;
                 // The terminal's signal came before the command was in the group, so it does not have it.
                 let missed =
-                    mem::take(&mut self.held).into_iter().filter(|signal| before & bit(signal.signo) != 0);
+                    mem::take(&mut self.held).into_iter().filter(|signal| missed & bit(signal.signo) != 0);
                 missed.for_each(|signal| drop(self.forward(signal, false)));
                 GuardEvent::Started { pid }
             }
@@ -394,12 +394,17 @@ impl Front {
         let origin = origin(&signal, self.guard, self.leads_session);
         let continues = signal.signo == libc::SIGCONT && matches!(origin, Origin::Outside | Origin::Guard);
         let if_stopped = continues && mem::take(&mut self.suspended);
+        // After a suspension a shell continues the whole group. Looked at here and not only by the guard: a late guard
+        // might find the command stopped by the next Ctrl-Z.
+        let has_it = if_stopped && Stat::read(self.child).is_some_and(|stat| !stat.is_stopped());
         let forwarded = match (self.phase, origin) {
             (Phase::Starting, Origin::Terminal) => {
                 self.held.push(signal);
                 false
             }
-            (Phase::Starting | Phase::Running, Origin::Outside) => self.forward(signal, if_stopped).is_ok(),
+            (Phase::Starting | Phase::Running, Origin::Outside) if !has_it => {
+                self.forward(signal, if_stopped).is_ok()
+            }
             _ => false,
         };
         SignalEvent { signo: signal.signo, origin, forwarded }

@@ -37,10 +37,10 @@ pub(super) struct Forward {
 /// From the guard to the front.
 #[derive(Clone, Debug)]
 pub(super) enum Tell {
-    /// `before`: signals (bit n−1 for n) that the process group got before the command was part of it.
+    /// `missed`: signals (bit n−1 for n) that the process group got before the command was part of it.
     Started {
         pid: i32,
-        before: u64,
+        missed: u64,
     },
     SpawnFailed {
         errno: i32,
@@ -139,8 +139,8 @@ impl Tell {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         match self {
-            Self::Started { pid, before } => {
-                out.number(0).signed(*pid).number(*before);
+            Self::Started { pid, missed } => {
+                out.number(0).signed(*pid).number(*missed);
             }
             Self::SpawnFailed { errno } => {
                 out.number(1).signed(*errno);
@@ -180,7 +180,7 @@ impl Tell {
     pub(super) fn decode(packet: &[u8]) -> Option<Self> {
         let mut from = Reader(packet);
         Some(match from.number()? {
-            0 => Self::Started { pid: from.signed()?, before: from.number()? },
+            0 => Self::Started { pid: from.signed()?, missed: from.number()? },
             1 => Self::SpawnFailed { errno: from.signed()? },
             2 => Self::ChildStopped { signal: from.signed()? },
             3 => Self::ChildContinued,
@@ -327,7 +327,7 @@ mod tests {
             released: true,
         };
         let tells = [
-            Tell::Started { pid: -1, before: 1 << 63 },
+            Tell::Started { pid: -1, missed: 1 << 63 },
             Tell::SpawnFailed { errno: 2 },
             Tell::ChildStopped { signal: 20 },
             Tell::ChildContinued,

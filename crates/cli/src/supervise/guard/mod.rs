@@ -30,10 +30,9 @@ use super::caretaker::Caretaker;
 use super::channel::{Channel, Packet};
 use super::clock::{boottime_ns, nanos};
 use super::event::Start;
-use super::signals::bit;
 use super::stdio::leave_stdio;
 use super::sys::signal::{SignalSet, SignalSource, set_default};
-use super::sys::spawn::{Inherited, Program};
+use super::sys::spawn::{Inherited, Program, Spawned};
 use super::wire::{Ask, Tell};
 use link::Link;
 use watch::Watch;
@@ -62,33 +61,24 @@ impl Birth {
         let signals = SignalSource::new(&SignalSet::full())?;
         set_child_subreaper(true)?;
         let Some(start) = wait_for_start(&self.channel)? else { return Ok(()) };
-        let Some((child, before)) = self.spawn(&start, &signals)? else { return Ok(()) };
-        self.channel.send(&Tell::Started { pid: child, before }.encode())?;
+        let Some(Spawned { pid, missed }) = self.spawn(&start, &signals)? else { return Ok(()) };
+        self.channel.send(&Tell::Started { pid, missed }.encode())?;
         // Only now: the command had to be born in the session and the group of the front.
         setsid()?;
         // Not worth dying for: it only delays the end of a pipe.
         let _kept_open = leave_stdio();
         let link = Link::new(self.channel, self.front);
-        Watch::new(link, self.caretaker, signals, child, start)?.run()
+        Watch::new(link, self.caretaker, signals, pid, start)?.run()
     }
 
     /// Starts the command; tells the front if that fails.
-    ///
-    /// Also returns the signals that the group got while the command was not yet part of it. A signal to
-    /// the group that comes during a fork is given to the new process too, by the kernel (since Linux 4.19).
-    fn spawn(&self, start: &Start, signals: &SignalSource) -> io::Result<Option<(i32, u64)>> {
+    fn spawn(&self, start: &Start, signals: &SignalSource) -> io::Result<Option<Spawned>> {
         let too_late = start.deadline_ns.saturating_sub(nanos(start.kill_margin)) <= boottime_ns();
         let outcome = if too_late {
             Err(io::Error::from_raw_os_error(libc::ETIME))
         } else {
-            Program::new(&self.argv, environment(start)).and_then(|program| {
-                let mut before = 0;
-                let child = program.spawn(self.inherited, || {
-                    before = signals.take_all()?.iter().fold(0, |mask, signal| mask | bit(signal.signo));
-                    Ok(())
-                })?;
-                Ok((child, before))
-            })
+            Program::new(&self.argv, environment(start))
+                .and_then(|program| program.spawn(self.inherited, signals))
         };
         match outcome {
             Ok(started) => Ok(Some(started)),

@@ -46,8 +46,17 @@ impl SignalSet {
         unsafe { libc::sigismember(&raw const self.0, signo) == 1 }
     }
 
+    /// The signals from 1 to 64 as bits, the first in the lowest.
+    pub(crate) fn bits(&self) -> u64 {
+        (1..=64).filter(|signo| self.contains(*signo)).fold(0, |bits, signo| bits | 1 << (signo - 1))
+    }
+
     pub(super) fn raw(&self) -> &libc::sigset_t {
         &self.0
+    }
+
+    pub(super) fn raw_mut(&mut self) -> *mut libc::sigset_t {
+        &raw mut self.0
     }
 }
 

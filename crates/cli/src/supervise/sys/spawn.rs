@@ -11,10 +11,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr::null;
 
 use super::check;
-use super::signal::SignalSet;
+use super::signal::{SignalSet, SignalSource};
+use crate::supervise::signals::bit;
 
 /// Room for the few calls between clone and exec; nothing in there uses large frames.
 const STACK: usize = 32 * 1024;
+
+/// More than `/proc/PID/status` is long up to the pending signals, even for a member of hundreds of groups.
+const STATUS: usize = 8192;
 
 /// Where programs are looked for when there is no PATH at all, as in execvp.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
@@ -57,18 +61,16 @@ impl Program {
 
     /// Starts the command as a child of the calling thread and dies with that thread.
     ///
-    /// All signals must be blocked by the caller, so that none of them meets the borrowed memory. `just_before` is
-    /// called at the last moment: a signal to our group that it does not see, the command has.
-    pub(crate) fn spawn(
-        &self,
-        inherited: Inherited,
-        just_before: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<i32> {
+    /// All signals must be blocked by the caller, so that none of them meets the borrowed memory, and `signals` must
+    /// be all of them.
+    pub(crate) fn spawn(&self, inherited: Inherited, signals: &SignalSource) -> io::Result<Spawned> {
         let arguments = pointers(&self.arguments);
         let environment = pointers(&self.environment);
         // What the kernel refuses as "not a program" is given to the shell, as execvp does.
         let mut script = vec![c"/bin/sh".as_ptr(), null()];
         script.extend(arguments.iter().skip(1));
+        let status_path = c_string(format!("/proc/{}/status", std::process::id()).into_bytes())?;
+        let mut status = [0; STATUS];
         let mut launch = Launch {
             candidates: &self.candidates,
             arguments: &arguments,
@@ -78,10 +80,14 @@ impl Program {
             // SAFETY: getpid takes nothing and cannot fail.
             guard: unsafe { libc::getpid() },
             errno: 0,
+            status_path: &status_path,
+            status: &mut status,
+            pending: SignalSet::empty(),
         };
         let mut stack = vec![0_u128; STACK / size_of::<u128>()];
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        just_before()?;
+        // Emptied at the last moment: what is pending here already, the kernel does not give to a new process.
+        let before = signals.take_all()?.iter().fold(0, |bits, signal| bits | bit(signal.signo));
         // SAFETY: the new process runs `enter` on its own stack in our memory; CLONE_VFORK keeps us standing
         // until it has left that memory by exec or exit, so `launch` and `stack` outlive it and are not shared
         // in time. `enter` neither allocates nor unwinds. The pointer past the end is the top of a stack that
@@ -91,7 +97,8 @@ impl Program {
             libc::clone(enter, top.cast(), flags, (&raw mut launch).cast())
         })?;
         if launch.errno == 0 {
-            return Ok(pid);
+            let at_birth = pending_in(launch.status) & !launch.pending.bits();
+            return Ok(Spawned { pid, missed: before | at_birth });
         }
         // SAFETY: it has exited and is our child; a null status is allowed.
         unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
@@ -99,7 +106,19 @@ impl Program {
     }
 }
 
-/// What the new process reads, and the one word that it writes.
+/// A command that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spawned {
+    pub(crate) pid: i32,
+    /// Signals (bit n−1 for n) that our group got but the command did not, because it was not there yet.
+    ///
+    /// The kernel gives a signal to a group that comes during a fork to the new process too (since Linux 4.19). What
+    /// is left is the instant before the fork, which a busy machine can stretch to milliseconds. So the new process,
+    /// still with every signal blocked, compares what is pending in us with what is pending in itself.
+    pub(crate) missed: u64,
+}
+
+/// What the new process reads, and the few words that it writes.
 struct Launch<'a> {
     candidates: &'a [CString],
     arguments: &'a [*const libc::c_char],
@@ -108,6 +127,9 @@ struct Launch<'a> {
     inherited: Inherited,
     guard: libc::pid_t,
     errno: i32,
+    status_path: &'a CStr,
+    status: &'a mut [u8; STATUS],
+    pending: SignalSet,
 }
 
 /// The new process between clone and exec. Its memory is ours: no allocation, no lock, no panic.
@@ -120,6 +142,10 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         if libc::getppid() != launch.guard {
             libc::_exit(127); // The guard died before its death could be announced to us.
         }
+        let status = libc::open(launch.status_path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        libc::read(status, launch.status.as_mut_ptr().cast(), STATUS);
+        libc::close(status);
+        libc::sigpending(launch.pending.raw_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         if launch.inherited.ignores_chld {
             libc::signal(libc::SIGCHLD, libc::SIG_IGN);
@@ -175,6 +201,13 @@ fn candidates(name: &[u8], path: Option<&OsStr>) -> io::Result<Vec<CString>> {
             c_string(full)
         })
         .collect()
+}
+
+/// The signals pending for a process, from its `/proc/PID/status`; none if that could not be read.
+fn pending_in(status: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(status);
+    let word = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    word.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0)
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
