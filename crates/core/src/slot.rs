@@ -401,7 +401,7 @@ impl Slot {
                     None => Gone::Expired,
                 };
             }
-            if token.is_none_or(|token| token < held.token) {
+            if token.is_some_and(|token| token < held.token) {
                 return Gone::Superseded { token: held.token };
             }
         }
