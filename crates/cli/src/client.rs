@@ -1,6 +1,6 @@
 //! From settings to a client of the library, and the names under which this program appears to others.
 
-use std::time::Duration;
+use std::{ffi::OsStr, path::Path, time::Duration};
 
 use leasehold::{ConnectBuilder, Error, Kind, Label, Leases, Wait, clock};
 use nix::{
@@ -96,7 +96,8 @@ fn left(wait: Wait, gone: Duration) -> Wait {
     }
 }
 
-fn builder(settings: &Settings, label: impl FnOnce() -> Label) -> ConnectBuilder {
+/// The settings as the library takes them.
+pub(crate) fn builder(settings: &Settings, label: impl FnOnce() -> Label) -> ConnectBuilder {
     let label = settings.holder.clone().unwrap_or_else(label);
     Leases::builder(&settings.url).namespace(settings.namespace.clone()).label(label)
 }
@@ -114,6 +115,12 @@ pub(crate) fn caller() -> Label {
     let parent = getppid();
     let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).unwrap_or_default();
     Label::from_lossy(&format!("{}:{parent}:{}", host(), name.trim_end()))
+}
+
+/// The name of a command that runs under a lease: `host:pid:command`.
+pub(crate) fn runner(command: &OsStr) -> Label {
+    let name = Path::new(command).file_name().unwrap_or(command).to_string_lossy();
+    Label::from_lossy(&format!("{}:{}:{name}", host(), std::process::id()))
 }
 
 /// The name of the person at the keyboard: `user@host`, and who that was before `sudo`.

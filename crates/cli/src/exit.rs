@@ -3,6 +3,8 @@
 use leasehold::Kind;
 use nix::sys::signal::Signal;
 
+use crate::supervise::Status;
+
 /// How this program ends. `run` passes its child's own code on instead, unchanged.
 ///
 /// The numbers follow `sysexits.h` where it has a fitting one, and stay clear of 126, 127 and 128+n, which belong to
@@ -29,6 +31,12 @@ pub(crate) enum Exit {
     Unknown,
     /// 128+n: ended by signal n while it waited; the claim was taken back.
     Interrupted(Signal),
+    /// 126 or 127: the command of `run` could not be started.
+    NotStarted(u8),
+    /// The command of `run` ended, and this program ends as it did.
+    Command(Status),
+    /// What `-E` says instead of a number of our own.
+    Moved(u8),
 }
 
 impl Exit {
@@ -46,7 +54,17 @@ impl Exit {
             Self::Unknown => 80,
             // Signals are 1 … 64.
             Self::Interrupted(signal) => 128 + u8::try_from(signal as i32).unwrap_or(0),
+            Self::NotStarted(code) | Self::Moved(code) => code,
+            Self::Command(Status::Code(code)) => u8::try_from(code).unwrap_or(u8::MAX),
+            Self::Command(Status::Signal(signal)) => 128 + u8::try_from(signal).unwrap_or(0),
         }
+    }
+}
+
+impl Exit {
+    /// True for the numbers that `-E` moves: those that say something about the lease, and not about the command.
+    pub(crate) fn is_ours(self) -> bool {
+        !matches!(self, Self::Done | Self::Interrupted(_) | Self::NotStarted(_) | Self::Command(_))
     }
 }
 

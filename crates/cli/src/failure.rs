@@ -78,6 +78,11 @@ impl Failure {
         failure
     }
 
+    /// Something went wrong that is told even with `-q`. `kind` is one stable word.
+    pub(crate) fn error(exit: Exit, kind: &'static str, what: impl Into<String>) -> Self {
+        Self::new(exit, kind, what)
+    }
+
     /// An answer: not what was wished for, and nothing wrong. `kind` is one stable word.
     pub(crate) fn answer(exit: Exit, kind: &'static str, what: impl Into<String>) -> Self {
         let mut failure = Self::new(exit, kind, what);

@@ -27,7 +27,9 @@ mod interrupt;
 mod message;
 mod output;
 mod people;
+mod run;
 mod settings;
+pub mod supervise;
 mod view;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -43,8 +45,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => command::dispatch(cli),
         Err(error) => not_parsed(&words, &error),
     };
-    if let Exit::Interrupted(signal) = exit {
-        interrupt::die_by(signal);
+    match exit {
+        Exit::Interrupted(signal) => interrupt::die_by(signal),
+        Exit::Command(status) => supervise::die_like(status),
+        _ => {}
     }
     ExitCode::from(exit.code())
 }

@@ -75,6 +75,14 @@ impl Output {
         }
     }
 
+    /// Says what happened as JSON on the standard error, when JSON is wished for: the standard output is the command's.
+    pub(crate) fn event(self, value: &impl Serialize) {
+        if self.json {
+            // As in `fail`: there is nowhere left to tell it.
+            let _ = json_line(value).map(|line| write_error(&line));
+        }
+    }
+
     /// Tells of a failure. How the program ends.
     pub(crate) fn fail(self, failure: &Failure) -> Exit {
         if failure.is_told(self.quiet) {

@@ -14,7 +14,8 @@
 //!    Release without a token matches the claimant's own lease id.
 //! 4. **Renew never creates and never shortens.** An expired, released or revoked grant is gone, even if nobody took it.
 //! 5. **A repeated claim is recognised.** The same lease id gets the same grant again, its TTL re-armed, never a second
-//!    one; after that grant has ended it is [`Acquired::Spent`].
+//!    one. After that grant has ended it is [`Acquired::Spent`], for as long as no later grant has ended too: a duplicate
+//!    that is later still gets a grant of its own, under a higher token that nobody uses, which its TTL ends.
 //! 6. **At least the TTL.** The engine keeps a grant for the TTL it answered (and the lock-delay), counted from when it
 //!    applied the request, by its own clock and nobody's wall clock.
 //! 7. **Unknown stays unknown.** A call whose request may have been applied and whose answer is missing ends with

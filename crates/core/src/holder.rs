@@ -97,6 +97,8 @@ pub enum Loss {
         by: Label,
         /// Why.
         reason: Label,
+        /// True when the resource was freed at once: a successor may hold it already.
+        freed: bool,
     },
     /// Its own guard has released it.
     Released,
@@ -147,7 +149,7 @@ impl core::fmt::Display for Loss {
             Self::Superseded { token } => {
                 write!(f, "another holder was granted the resource with token {token}")
             }
-            Self::Revoked { by, reason } => match (by.is_empty(), reason.is_empty()) {
+            Self::Revoked { by, reason, .. } => match (by.is_empty(), reason.is_empty()) {
                 (_, true) => {
                     write!(f, "it was revoked by {}", if by.is_empty() { "an operator" } else { by.as_str() })
                 }
@@ -175,12 +177,16 @@ impl core::fmt::Display for Loss {
     }
 }
 
+impl core::error::Error for Loss {}
+
 impl From<Gone> for Loss {
     fn from(gone: Gone) -> Self {
         match gone {
             Gone::Expired => Self::Expired,
             Gone::Superseded { token } => Self::Superseded { token },
-            Gone::Revoked { by, reason, .. } => Self::Revoked { by, reason },
+            Gone::Revoked { by, reason, remaining } => {
+                Self::Revoked { by, reason, freed: remaining.is_zero() }
+            }
             Gone::Released => Self::ReleasedElsewhere,
             Gone::Absent => Self::Forgotten,
         }

@@ -38,11 +38,14 @@ impl Entry {
     }
 }
 
-/// How often a waiter with `ahead` live waiters in front asks again, wake or no wake. `remaining` is what is left of the
-/// grant in the way; it caps the front of the line, which must notice an expiry, and not those behind, who would
-/// stampede at it.
+/// When a waiter with `ahead` live waiters in front asks again, wake or no wake. `remaining` is what is left of the grant in
+/// the way. The front of the line must notice its end at once; those behind look one reservation after one another, so
+/// that an expiry draws no stampede and a dead front is passed all the same.
 pub fn recheck(ahead: u32, remaining: Duration) -> Duration {
-    if ahead < 2 { RECHECK_FRONT.min(remaining) } else { RECHECK_BACK }
+    match ahead {
+        0 | 1 => RECHECK_FRONT.min(remaining),
+        _ => RECHECK_BACK.min(remaining.saturating_add(RESERVATION.saturating_mul(ahead - 1))),
+    }
 }
 
 /// What a store offers about the queue of one resource, inside the same atomic step as the rest.

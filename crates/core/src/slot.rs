@@ -147,17 +147,39 @@ impl Slot {
         }
         if let Some(held) = &self.held {
             let record = held.record(now);
-            let position = join(line, claim, now)?;
+            // A claim whose own grant was revoked waits for nothing: once that grant has ended, it is spent, and a place
+            // would hold up those behind it.
+            let position = if record.lease_id == claim.lease_id { None } else { join(line, claim, now)? };
             let recheck = recheck(position.unwrap_or(0), record.remaining);
             return Ok(Acquired::Busy(Busy { holder: record, position, recheck }));
         }
         if let Some(remaining) = quarantined {
+            // It becomes free when the quarantine ends: from then on it is reserved for the first in line, as after a release.
+            self.free_since_us = now.clock_us.saturating_add(micros(remaining));
             return Ok(Acquired::Quarantined { remaining, position: join(line, claim, now)? });
         }
         if let Some(queued) = self.behind_others(line, claim, now)? {
             return Ok(Acquired::Queued(queued));
         }
         self.grant(line, claim, after_lapse, now).map(Acquired::Granted)
+    }
+
+    /// Whom to wake once the answer to a claim is durable: the next in line, when the claimant was told that there is nothing
+    /// to do and so left a free resource to the others. It may have been the one for whom the resource was reserved, and the
+    /// others must not sleep until their next re-check.
+    ///
+    /// # Errors
+    /// [`Fault::Line`] when the queue's store failed.
+    pub fn wake_after<L: Line>(
+        &self,
+        line: &mut L,
+        answer: &Acquired,
+        now: Now,
+    ) -> Result<Option<LeaseId>, Fault<L::Error>> {
+        match answer {
+            Acquired::AlreadyDone { .. } if self.is_free(now) => line.head(now.clock_us).map_err(Fault::Line),
+            _ => Ok(None),
+        }
     }
 
     /// A repeated claim whose first attempt was granted: the same grant, its TTL running anew.
@@ -254,8 +276,11 @@ impl Slot {
                 && !held.is_expired(now)
         };
         if let Some(held) = self.held.as_mut().filter(matching) {
-            held.ttl = renewal.ttl;
-            held.expires_us = held.expires_us.max(expiry(renewal.ttl, renewal.lock_delay, now));
+            let expires_us = expiry(renewal.ttl, renewal.lock_delay, now);
+            if expires_us >= held.expires_us {
+                held.ttl = renewal.ttl;
+                held.expires_us = expires_us;
+            }
             return Renewed::Extended { ttl: renewal.ttl };
         }
         Renewed::Gone(self.why_gone(renewal.lease_id, Some(renewal.token), now))
@@ -376,7 +401,7 @@ impl Slot {
                     None => Gone::Expired,
                 };
             }
-            if token.is_none_or(|token| token < held.token) {
+            if token.is_some_and(|token| token < held.token) {
                 return Gone::Superseded { token: held.token };
             }
         }

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A wake may be false and may be missing. So every sleep has an end of its own: the engine's re-check hint where it
-//! keeps a queue and sends wakes, a jittered back-off where it does not, and in both cases no later than what is left of
-//! the grant in the way.
+//! keeps a queue and sends wakes ([`crate::line::recheck`]: the front of the line looks when the grant in the way ends,
+//! those behind it one after another), and elsewhere a jittered back-off, capped by what is left of that grant.
 
 use core::time::Duration;
 
@@ -129,8 +129,12 @@ impl Waiter {
                 (Refusal::Quarantined { remaining }, remaining, Some(remaining))
             }
         };
-        let delay = if self.evented { hint } else { self.backoff.delay(self.attempts, random) };
-        let delay = limit.map_or(delay, |limit| delay.min(limit));
+        let delay = if self.evented {
+            hint
+        } else {
+            let delay = self.backoff.delay(self.attempts, random);
+            limit.map_or(delay, |limit| delay.min(limit))
+        };
         self.attempts = self.attempts.saturating_add(1);
         self.last = Some(refusal);
         self.sleep_or_refuse(spread(delay, random), now)

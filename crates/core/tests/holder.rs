@@ -127,7 +127,7 @@ fn every_clear_answer_that_it_is_gone_ends_it_with_its_own_reason() {
         (Gone::Superseded { token }, Loss::Superseded { token }),
         (
             Gone::Revoked { by: by.clone(), reason: reason.clone(), remaining: ms(5) },
-            Loss::Revoked { by, reason },
+            Loss::Revoked { by, reason, freed: false },
         ),
         (Gone::Released, Loss::ReleasedElsewhere),
         (Gone::Absent, Loss::Forgotten),

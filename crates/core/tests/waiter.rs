@@ -45,9 +45,10 @@ fn waiter(wait: Wait, evented: bool) -> Waiter {
 }
 
 proptest! {
-    /// Whatever the engine hints, a waiter looks again soon after the grant in the way must be over, and never in a loop.
+    /// A waiter looks again when the engine says, or (without events) soon after the grant in the way must be over; never in
+    /// a loop.
     #[test]
-    fn every_sleep_is_bounded_by_what_is_left_of_the_grant(
+    fn every_sleep_is_bounded_by_the_hint_or_what_is_left_of_the_grant(
         remaining in 0u64..100_000, recheck in 0u64..100_000, evented: bool, random: u64, rounds in 1u32..40,
     ) {
         let mut waiter = waiter(Wait::Forever, evented);
@@ -55,8 +56,8 @@ proptest! {
             let Next::Sleep(delay) = waiter.answered(busy(ms(remaining), ms(recheck)), at(1), random) else {
                 panic!("a waiter that waits for ever sleeps")
             };
-            prop_assert!(delay >= ms(1) && delay <= ms(remaining + 21));
-            prop_assert!(evented || delay <= Backoff::DEFAULT_CAP + ms(21));
+            let bound = if evented { ms(recheck) } else { Backoff::DEFAULT_CAP.min(ms(remaining)) };
+            prop_assert!(delay >= ms(1) && delay <= bound + ms(21));
         }
     }
 
@@ -85,6 +86,17 @@ fn the_hint_of_an_evented_engine_replaces_the_backoff() {
     assert_eq!(next, Next::Sleep(ms(15_000)));
     let next = waiter(Wait::Forever, false).answered(Acquired::Queued(queued), at(0), 0);
     assert_eq!(next, Next::Sleep(ms(1)));
+}
+
+/// Those behind the front of the line look one after another, so that an expiry draws no stampede, and nobody sleeps long
+/// behind dead ones.
+#[test]
+fn re_checks_behind_an_expiring_grant_are_staggered() {
+    use leasehold_core::line::{RECHECK_BACK, RESERVATION, recheck};
+    let checks: Vec<Duration> = (0..40).map(|ahead| recheck(ahead, ms(300))).collect();
+    assert_eq!(checks[..3], [ms(300), ms(300), ms(300) + RESERVATION]);
+    assert!(checks[1..].windows(2).all(|pair| pair[1] == (pair[0] + RESERVATION).min(RECHECK_BACK)));
+    assert_eq!(recheck(u32::MAX, Duration::MAX), RECHECK_BACK);
 }
 
 #[test]

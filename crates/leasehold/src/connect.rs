@@ -69,14 +69,14 @@ impl Url {
         }
     }
 
-    async fn open(self, namespace: &Namespace) -> Result<Arc<dyn Coordinator>, Error> {
+    fn open(self, namespace: &Namespace) -> Result<Arc<dyn Coordinator>, Error> {
         match self {
             Self::Memory { name } => {
                 static STORES: OnceLock<Mutex<HashMap<String, MemoryStore>>> = OnceLock::new();
                 let store = lock(STORES.get_or_init(Mutex::default)).entry(name).or_default().clone();
                 Ok(Arc::new(MemoryCoordinator::new(store, namespace.clone())))
             }
-            Self::Sqlite { path, max_ttl } => open_sqlite(path, max_ttl, namespace).await,
+            Self::Sqlite { path, max_ttl } => open_sqlite(path, max_ttl, namespace),
         }
     }
 }
@@ -132,7 +132,7 @@ fn parse_sqlite(rest: &str) -> Result<Url, Error> {
 }
 
 #[cfg(feature = "sqlite")]
-async fn open_sqlite(
+fn open_sqlite(
     path: Option<PathBuf>,
     max_ttl: Option<Ttl>,
     namespace: &Namespace,
@@ -144,11 +144,7 @@ async fn open_sqlite(
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn open_sqlite(
-    _: Option<PathBuf>,
-    _: Option<Ttl>,
-    _: &Namespace,
-) -> Result<Arc<dyn Coordinator>, Error> {
+fn open_sqlite(_: Option<PathBuf>, _: Option<Ttl>, _: &Namespace) -> Result<Arc<dyn Coordinator>, Error> {
     Err(Error::new(Kind::Unsupported, "this build has no sqlite coordinator")
         .advise("build with the feature `sqlite`"))
 }
@@ -188,7 +184,7 @@ impl ConnectBuilder {
         let label = self.label.unwrap_or_else(default_label);
         let namespace = self.namespace.clone();
         let connect =
-            Box::new(move || -> ConnectFuture { Box::pin(async move { url.open(&namespace).await }) });
+            Box::new(move || -> ConnectFuture { Box::pin(std::future::ready(url.open(&namespace))) });
         Leases::start(connect, self.namespace, label).await
     }
 }

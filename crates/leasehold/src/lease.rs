@@ -165,9 +165,23 @@ impl LeaseHandle {
         });
     }
 
+    /// What another process of this machine needs to act for this lease: who holds what, and since when its window counts.
+    /// The lease stays in this process's care; see [`Lease::hand_off`].
+    pub fn belief(&self) -> Belief {
+        self.0.look(|holder, _| holder.belief())
+    }
+
     /// The local deadline on this machine's clocks, as it stands now. A later renewal moves it on.
     pub fn closes(&self) -> Reading {
         self.0.look(|holder, _| holder.window().closes())
+    }
+
+    /// Ready when a renewal has moved the local deadline beyond `known`, with the new one; `None` once it can move no
+    /// more. For whoever enforces the deadline outside this process.
+    ///
+    /// **Cancel safety.** Dropping the future loses nothing: the next call answers at once.
+    pub async fn closes_after(&self, known: Reading) -> Option<Reading> {
+        self.0.moved_beyond(known).await
     }
 }
 

@@ -36,7 +36,7 @@ pub enum NotAcquired {
         /// What was asked for.
         resource: Resource,
         /// Who holds it, or what stands in the way.
-        refusal: Refusal,
+        refusal: Box<Refusal>,
     },
     /// Nothing needs doing (only with `once_per`).
     AlreadyDone(Done),
@@ -47,7 +47,7 @@ pub enum NotAcquired {
 impl NotAcquired {
     /// True when another holds the resource or waits in front, within the wait: contended and timed out are one outcome.
     pub fn is_contended(&self) -> bool {
-        matches!(self, Self::Refused { refusal: Refusal::Busy(_) | Refusal::Queued(_), .. })
+        matches!(self, Self::Refused { refusal, .. } if matches!(**refusal, Refusal::Busy(_) | Refusal::Queued(_)))
     }
 }
 
@@ -62,12 +62,16 @@ impl fmt::Display for NotAcquired {
                     done.due_in
                 )
             }
-            Self::Refused { resource, refusal } => match refusal {
+            Self::Refused { resource, refusal } => match &**refusal {
                 Refusal::Busy(busy) => write!(
                     f,
                     "resource {resource} is held by {} with fencing token {}; it expires in {:?} unless renewed",
                     // Its Display shows control characters harmlessly; another process has chosen them.
-                    if busy.holder.label.is_empty() { &"another" as &dyn fmt::Display } else { &busy.holder.label },
+                    if busy.holder.label.is_empty() {
+                        &"another" as &dyn fmt::Display
+                    } else {
+                        &busy.holder.label
+                    },
                     busy.holder.token,
                     busy.holder.remaining
                 ),

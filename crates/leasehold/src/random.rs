@@ -42,7 +42,7 @@ impl Jitter {
         Ok(Self(AtomicU64::new(bytes.iter().fold(0, |seed, &byte| seed.rotate_left(8) ^ u64::from(byte)))))
     }
 
-    /// The next number, uniform over all 64 bits (the SplitMix64 sequence).
+    /// The next number, uniform over all 64 bits (the `SplitMix64` sequence).
     pub(crate) fn draw(&self) -> u64 {
         const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);

@@ -156,9 +156,10 @@ impl LeaseRequest {
         match self.attempt().await? {
             Outcome::Held(lease) => Ok(lease),
             Outcome::AlreadyDone(done) => Err(NotAcquired::AlreadyDone(done)),
-            Outcome::Refused(refusal) => {
-                Err(NotAcquired::Refused { resource: resource.map_err(Error::from)?, refusal })
-            }
+            Outcome::Refused(refusal) => Err(NotAcquired::Refused {
+                resource: resource.map_err(Error::from)?,
+                refusal: Box::new(refusal),
+            }),
         }
     }
 

@@ -6,6 +6,7 @@
 //! passed is settled under the mutex, where it becomes final: no late renewal can undo an answer that was given.
 
 use std::{
+    pin::pin,
     sync::{
         Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,7 +19,7 @@ use leasehold_core::{
     holder::{Holder, Identity, Loss, State, Transition},
     window::{ClockRule, Reading},
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{clock, fork, observe, sync::lock};
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     holder: Mutex<Holder>,
     state: watch::Sender<State>,
     cancel: OnceLock<CancellationToken>,
+    /// Rung when the local deadline has moved on, or can move no more.
+    moved: Notify,
     /// False once work must stop: the fast answer to "is it still mine?".
     live: AtomicBool,
     close_boot_ns: AtomicU64,
@@ -57,6 +60,7 @@ impl Shared {
             state: watch::Sender::new(holder.state().clone()),
             holder: Mutex::new(holder),
             cancel: OnceLock::new(),
+            moved: Notify::new(),
             live: AtomicBool::new(true),
             close_boot_ns: AtomicU64::new(closes.boot_ns),
             close_raw_ns: AtomicU64::new(closes.raw_ns),
@@ -85,7 +89,7 @@ impl Shared {
         let mut holder = lock(&self.holder);
         let (answer, transition) = change(&mut holder);
         let closes = holder.window().closes();
-        self.close_boot_ns.store(closes.boot_ns, Ordering::Release);
+        let before_ns = self.close_boot_ns.swap(closes.boot_ns, Ordering::AcqRel);
         self.close_raw_ns.store(closes.raw_ns, Ordering::Release);
         self.close_real_ns.store(closes.real_ns, Ordering::Release);
         if let Some(transition) = &transition {
@@ -95,6 +99,9 @@ impl Shared {
         let ttl = holder.policy().ttl();
         // Whoever listens to the event or the cancellation may ask this lease a question.
         drop(holder);
+        if closes.boot_ns != before_ns || transition.is_some() {
+            self.moved.notify_waiters();
+        }
         if let Some(transition) = transition {
             if matches!(transition.to, State::Lost(_)) {
                 self.cancel.get().inspect(|cancel| cancel.cancel());
@@ -137,6 +144,24 @@ impl Shared {
                 boot && now.raw_ns < self.close_raw_ns.load(Ordering::Acquire)
                     && now.real_ns < self.close_real_ns.load(Ordering::Acquire)
             }
+        }
+    }
+
+    /// The local deadline once it is later than `known` on BOOTTIME; `None` once it can move no more.
+    pub(crate) async fn moved_beyond(&self, known: Reading) -> Option<Reading> {
+        loop {
+            let mut moved = pin!(self.moved.notified());
+            // Registered before looking, so that nothing is missed in between.
+            moved.as_mut().enable();
+            let (may_work, closes) =
+                self.look(|holder, _| (holder.state().may_work(), holder.window().closes()));
+            if !may_work {
+                return None;
+            }
+            if closes.boot_ns > known.boot_ns {
+                return Some(closes);
+            }
+            moved.await;
         }
     }
 

@@ -36,6 +36,19 @@ async fn a_lease_is_held_renewed_past_its_ttl_and_released() {
 }
 
 #[tokio::test]
+async fn every_good_renewal_moves_the_local_deadline_on() {
+    let leases = client(&MemoryStore::default(), "x").await;
+    let lease = leases.lease("r").ttl(ms(300)).acquire().await.unwrap();
+    let first = lease.closes();
+    let second = lease.closes_after(first).await.unwrap();
+    let third = lease.closes_after(second).await.unwrap();
+    assert!(first.boot_ns < second.boot_ns && second.boot_ns < third.boot_ns);
+    let worker = lease.handle();
+    assert_eq!(lease.release().await.unwrap(), Ended::Released);
+    assert_eq!(worker.closes_after(third).await, None);
+}
+
+#[tokio::test]
 async fn a_busy_answer_names_the_holder_and_leaves_nothing_behind() {
     let store = MemoryStore::default();
     let (one, two) = (client(&store, "one").await, client(&store, "two").await);
@@ -111,7 +124,10 @@ async fn a_revoked_holder_is_told_at_once_by_whom_and_why() {
     };
     let _ = two.revoke(revocation).await.unwrap();
     let loss = tokio::time::timeout(Duration::from_secs(10), lease.lost()).await.expect("told by a wake");
-    assert_eq!(loss, Loss::Revoked { by: Label::new("ops").unwrap(), reason: Label::new("deploy").unwrap() });
+    assert_eq!(
+        loss,
+        Loss::Revoked { by: Label::new("ops").unwrap(), reason: Label::new("deploy").unwrap(), freed: false }
+    );
     drop(lease);
     free(&two, "r").await;
 }
@@ -385,6 +401,19 @@ async fn ten_thousand_leases_are_renewed_in_few_calls() {
 }
 
 #[tokio::test]
+async fn a_short_lease_among_many_long_ones_is_kept() {
+    let leases = client(&MemoryStore::default(), "x").await;
+    let mut long = Vec::new();
+    for n in 0..2_000 {
+        long.push(leases.lease(&format!("r{n}")).ttl(Duration::from_secs(4)).acquire().await.unwrap());
+    }
+    let short = leases.lease("short").ttl(ms(400)).acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(short.check(), Ok(()));
+    assert!(long.iter().all(|lease| lease.check().is_ok()));
+}
+
+#[tokio::test]
 async fn bad_settings_are_refused_before_anything_is_asked() {
     let store = MemoryStore::default();
     let (leases, faults) = faulty(&store).await;
@@ -429,6 +458,21 @@ async fn a_forked_child_does_not_act_on_the_guard() {
     };
     assert_eq!(libc::WEXITSTATUS(status), 42);
     assert_eq!(lease.check(), Ok(()));
+}
+
+#[test]
+fn closing_waits_for_what_was_dropped_and_for_no_longer() {
+    let store = MemoryStore::default();
+    for _ in 0..200 {
+        let leases = block_on(client(&store, "x"));
+        drop(block_on(leases.lease("r").acquire()).unwrap());
+        block_on(leases.close(Duration::from_secs(60)));
+        let look = block_on(client(&store, "y"));
+        assert!(block_on(look.inspect(&resource("r"))).unwrap().record.is_none());
+        let kept = look.clone();
+        block_on(look.close(ms(1)));
+        drop(kept);
+    }
 }
 
 #[tokio::test]

@@ -1,75 +1,267 @@
-//! `run`: its checked arguments.
+//! `run`: its checked arguments, and its outcome in words, codes and JSON.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
-use leasehold::{Resource, Ttl, Wait, core::request::MAX_ONCE_PER};
+use leasehold::{
+    Label, Leases, Loss, Ttl,
+    blocking::block_on,
+    core::{holder::Identity, request::MAX_ONCE_PER},
+};
+use nix::{errno::Errno, sys::signal::Signal};
+use serde::Serialize;
 
-use crate::{args, duration, exit::Exit, failure::Failure, settings, settings::Settings};
+use crate::{
+    args, client, duration,
+    exit::Exit,
+    failure::Failure,
+    message, output,
+    run::{self, Note, Outcome, Plan, Verdict, say::names},
+    settings,
+    settings::Settings,
+    supervise::{Status, spawn_failure_code},
+    view,
+};
 
 /// Time between TERM and KILL unless said otherwise; never more than a third of the TTL.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a claim that is taken back in the background may keep this process.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What `run` was asked to do.
-#[derive(Debug)]
-#[expect(dead_code, reason = "read by the supervisor")]
-pub(crate) struct Checked {
-    pub(crate) resource: Resource,
-    pub(crate) ttl: Ttl,
-    pub(crate) wait: Wait,
-    pub(crate) grace: Duration,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) once_per: Option<Duration>,
+pub(crate) fn run(args: &args::Run, settings: &Settings) -> Result<Exit, Failure> {
+    let plan = plan(args, settings)?;
+    let outcome = run::run(&plan, |lease, leases| {
+        settings.output.detail(|| {
+            let (resource, place) = (lease.resource(), &leases.profile().place);
+            format!("holding {resource} on {place} with fencing token {}", lease.token())
+        });
+    });
+    Ok(conclude(args, &plan, outcome, settings))
 }
 
-impl Checked {
-    pub(crate) fn check(args: &args::Run) -> Result<Self, Failure> {
-        let optional =
-            |option, text: Option<&String>| text.map(|text| duration::parse(option, text)).transpose();
-        let ttl = args.ttl.as_deref().map_or(Ok(Ttl::DEFAULT), |text| duration::ttl("--ttl", text))?;
-        let longest = ttl.as_duration() / 3;
-        let grace = match optional("--grace", args.grace.as_ref())? {
-            Some(grace) if grace > longest => {
-                return Err(Failure::usage(format!(
-                    "--grace: {grace:?} is more than a third of the TTL ({longest:?}); give a longer --ttl"
-                )));
-            }
-            Some(grace) => grace,
-            None => GRACE.min(longest),
-        };
-        let once_per = optional("--once-per", args.once_per.as_ref())?;
-        if once_per.is_some_and(|period| period.is_zero() || period > MAX_ONCE_PER) {
-            return Err(Failure::usage("--once-per: must be more than zero and at most 7d"));
-        }
-        let max_hold = optional("--max-hold", args.max_hold.as_ref())?;
-        if max_hold.is_some_and(|limit| limit.is_zero()) {
-            return Err(Failure::usage("--max-hold: must be more than zero"));
-        }
-        Ok(Self {
-            resource: settings::resource(&args.resource)?,
-            ttl,
-            wait: duration::wait(args.wait.as_deref())?,
-            grace,
-            max_hold,
-            once_per,
-        })
+/// Checks what was asked.
+fn plan(args: &args::Run, settings: &Settings) -> Result<Plan, Failure> {
+    let optional = |option, text: Option<&String>| text.map(|text| duration::parse(option, text)).transpose();
+    let ttl = args.ttl.as_deref().map_or(Ok(Ttl::DEFAULT), |text| duration::ttl("--ttl", text))?;
+    let once_per = optional("--once-per", args.once_per.as_ref())?;
+    if once_per.is_some_and(|period| period.is_zero() || period > MAX_ONCE_PER) {
+        return Err(Failure::usage("--once-per: must be more than zero and at most 7d"));
+    }
+    let max_hold = optional("--max-hold", args.max_hold.as_ref())?;
+    if max_hold.is_some_and(|limit| limit.is_zero()) {
+        return Err(Failure::usage("--max-hold: must be more than zero"));
+    }
+    let label = || -> Label { client::runner(args.command.first().map_or("".as_ref(), |command| command)) };
+    Ok(Plan {
+        connect: client::builder(settings, label),
+        namespace: settings.namespace.clone(),
+        resource: settings::resource(&args.resource)?,
+        command: args.command.clone(),
+        ttl,
+        wait: duration::wait(args.wait.as_deref())?,
+        grace: grace(optional("--grace", args.grace.as_ref())?, ttl)?,
+        max_hold,
+        once_per,
+        kill_leftovers: args.kill_leftovers,
+    })
+}
+
+/// As asked, or 5 s; never more than a third of the TTL, so that a holder which cannot renew still has time to try.
+fn grace(asked: Option<Duration>, ttl: Ttl) -> Result<Duration, Failure> {
+    let longest = ttl.as_duration() / 3;
+    match asked {
+        Some(grace) if grace > longest => Err(Failure::usage(format!(
+            "--grace: {grace:?} is more than a third of the TTL ({longest:?}); give a longer --ttl"
+        ))),
+        Some(grace) => Ok(grace),
+        None => Ok(GRACE.min(longest)),
     }
 }
 
-pub(crate) fn run(args: &args::Run, _settings: &Settings) -> Result<Exit, Failure> {
-    let _checked = Checked::check(args)?;
-    Err(Failure::usage("this build cannot run commands"))
+/// Tells what happened, writes the report, and says how this program ends.
+fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings) -> Exit {
+    let Outcome { verdict, notes, lease, leases } = outcome;
+    for note in &notes {
+        tell(note, plan, settings);
+    }
+    let judged = judge(&verdict, plan, lease.as_ref(), leases.as_ref(), settings);
+    if let Some(leases) = leases.filter(|_| lease.is_none()) {
+        // What a claim left behind must be gone before this process is.
+        block_on(leases.close(PATIENCE));
+    }
+    let exit = match judged {
+        Ok(exit) => exit,
+        Err(failure) => settings.output.fail(&failure),
+    };
+    let exit = match args.own_exit {
+        Some(code) if exit.is_ours() => Exit::Moved(code),
+        _ => exit,
+    };
+    let report = Report::new(&verdict, plan, lease.as_ref(), exit);
+    if let Some(Err(failure)) = args.report.as_ref().map(|path| report.write(path)) {
+        // The command has run: its code is worth more than the report's.
+        settings.output.note(failure.what());
+    }
+    settings.output.event(&report);
+    exit
+}
+
+fn judge(
+    verdict: &Verdict,
+    plan: &Plan,
+    lease: Option<&Identity>,
+    leases: Option<&Leases>,
+    settings: &Settings,
+) -> Result<Exit, Failure> {
+    let resource = &plan.resource;
+    match (verdict, leases) {
+        (Verdict::Command(status), _) => Ok(Exit::Command(*status)),
+        (Verdict::NotStarted { errno }, _) => Err(not_started(plan, *errno)),
+        (Verdict::AlreadyDone(done), _) => {
+            settings.output.detail(|| {
+                let due = crate::people::duration(done.due_in);
+                format!("{resource}: the last successful run is recent enough; due again in {due}")
+            });
+            Ok(Exit::Done)
+        }
+        (Verdict::Refused(refusal), Some(leases)) => {
+            Err(message::refused(refusal, resource, plan.wait, settings, leases))
+        }
+        (Verdict::Refused(_), None) => {
+            Err(Failure::answer(Exit::NotGranted, "refused", format!("{resource} was refused")))
+        }
+        (Verdict::Nested, _) => {
+            let what = format!(
+                "{resource} is held by the very run that this command is part of, and would wait for itself"
+            );
+            let mut failure = Failure::answer(Exit::NotGranted, "nested", what)
+                .advise("start the inner command without `leasehold run`, or under another resource");
+            failure.resource = Some(view::name(resource));
+            Err(failure)
+        }
+        (Verdict::Failed(error), _) => Err(error.clone().into()),
+        (Verdict::Interrupted(signal), _) => {
+            Err(Failure::interrupted(Signal::try_from(*signal).unwrap_or(Signal::SIGTERM)))
+        }
+        (Verdict::Lost(loss), _) => Err(lost(loss, plan, lease)),
+        (Verdict::SuccessUnrecorded, _) => {
+            let what =
+                format!("the command succeeded, and it is unknown whether {resource} has that recorded");
+            let mut failure = Failure::answer(Exit::Unknown, "unknown", what)
+                .advise("within the period it may be run once more; see `leasehold show`");
+            failure.resource = Some(view::name(resource));
+            Err(failure)
+        }
+    }
+}
+
+fn not_started(plan: &Plan, errno: i32) -> Failure {
+    let command = plan.command.first().map(|command| command.to_string_lossy()).unwrap_or_default();
+    if errno == libc::ETIME {
+        let what = format!("the lease on {} was too near its deadline to start anything", plan.resource);
+        return Failure::answer(Exit::NotGranted, "too_late", what).advise("use a longer --ttl");
+    }
+    let code = u8::try_from(spawn_failure_code(errno)).unwrap_or(126);
+    let what = format!("cannot run {command}: {}", Errno::from_raw(errno).desc());
+    Failure::error(Exit::NotStarted(code), "not_started", what)
+}
+
+fn lost(loss: &Loss, plan: &Plan, lease: Option<&Identity>) -> Failure {
+    let what =
+        format!("the lease on {} was lost while the command ran, which was stopped: {loss}", plan.resource);
+    let mut failure = Failure::error(Exit::NotHeld, "lost", what);
+    failure.resource = Some(view::name(&plan.resource));
+    failure.reason = Some(loss.word());
+    failure.details.extend(lease.map(|lease| ("token", lease.token.to_string())));
+    failure
+}
+
+fn tell(note: &Note, plan: &Plan, settings: &Settings) {
+    let text = match note {
+        Note::Leftovers(left) => {
+            format!("{} is released, and left running without it: {}", plan.resource, names(left))
+        }
+        Note::Unkillable(left) => format!(
+            "could not end {}; the lease on {} is not released and runs out by itself",
+            names(left),
+            plan.resource
+        ),
+        Note::NotReleased(error) => error.to_string(),
+        Note::GuardDied => "the guard process was killed, and the command with it".to_owned(),
+    };
+    settings.output.note(&text);
+}
+
+/// Whose exit code it is, for `--report` and, with `--json`, on the standard error.
+#[derive(Debug, Serialize)]
+struct Report {
+    event: &'static str,
+    resource: String,
+    namespace: String,
+    /// `command` or `leasehold`: whose code it is.
+    source: &'static str,
+    /// What happened, in one stable word.
+    outcome: &'static str,
+    exit_code: u8,
+    signal: Option<i32>,
+    reason: Option<&'static str>,
+    lease_id: Option<String>,
+    fencing_token: Option<u64>,
+}
+
+impl Report {
+    fn new(verdict: &Verdict, plan: &Plan, lease: Option<&Identity>, exit: Exit) -> Self {
+        let (outcome, signal, reason) = match verdict {
+            Verdict::Command(Status::Code(_)) => ("ended", None, None),
+            Verdict::Command(Status::Signal(signal)) => ("ended", Some(*signal), None),
+            Verdict::NotStarted { .. } => ("not_started", None, None),
+            Verdict::AlreadyDone(_) => ("already_done", None, None),
+            Verdict::Refused(_) | Verdict::Nested => ("not_granted", None, None),
+            Verdict::Failed(error) => ("failed", None, Some(error.kind().word())),
+            Verdict::Interrupted(signal) => ("interrupted", Some(*signal), None),
+            Verdict::Lost(loss) => ("lost", None, Some(loss.word())),
+            Verdict::SuccessUnrecorded => ("success_unrecorded", None, None),
+        };
+        let source = if matches!(exit, Exit::Command(_)) { "command" } else { "leasehold" };
+        Self {
+            event: "run",
+            resource: view::name(&plan.resource),
+            namespace: plan.namespace.as_str().to_owned(),
+            source,
+            outcome,
+            exit_code: exit.code(),
+            signal,
+            reason,
+            lease_id: lease.map(|lease| lease.lease_id.to_string()),
+            fencing_token: lease.map(|lease| lease.token.get()),
+        }
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Failure> {
+        let line = output::json_line(self)?;
+        fs::write(path, line).map_err(|error| {
+            Failure::usage(format!("cannot write the report to {}: {error}", path.display()))
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use leasehold::Wait;
 
     use super::*;
-    use crate::args::{Cli, Verb};
+    use crate::{
+        args::{Cli, Verb},
+        output::Output,
+    };
 
-    fn check(words: &str) -> Result<Checked, Failure> {
+    fn check(words: &str) -> Result<Plan, Failure> {
         match Cli::try_parse_from(words.split(' ')).unwrap().verb {
-            Verb::Run(args) => Checked::check(&args),
+            Verb::Run(args) => {
+                let settings =
+                    Settings::check(&args::Global::default(), Output::new(false, false, false), &|_| None)?;
+                plan(&args, &settings)
+            }
             verb => panic!("{verb:?}"),
         }
     }
@@ -90,5 +282,12 @@ mod tests {
         assert!(check("leasehold run r --max-hold 0s -- c").is_err());
         let all = check("leasehold run r --once-per 23h --max-hold 1h --wait forever -- c").unwrap();
         assert_eq!((all.wait, all.ttl), (Wait::Forever, Ttl::DEFAULT));
+    }
+
+    #[test]
+    fn the_command_keeps_its_own_flags() {
+        let plan = check("leasehold run r -- c --ttl 5s -E 3").unwrap();
+        assert_eq!(plan.command, ["c", "--ttl", "5s", "-E", "3"]);
+        assert_eq!(check("leasehold run r c --wait x").unwrap().command, ["c", "--wait", "x"]);
     }
 }

@@ -29,7 +29,7 @@ use std::{
 use leasehold_core::{Coordinator, Error, HolderId, Kind, record::Wake};
 use tokio::{
     runtime::{Builder, Handle},
-    sync::{Notify, oneshot},
+    sync::{Notify, oneshot, watch},
     task::LocalSet,
 };
 
@@ -61,7 +61,7 @@ pub(crate) struct Core {
 pub(crate) struct Driver {
     pub(crate) core: Arc<Core>,
     runtime: Handle,
-    finished: tokio::sync::watch::Receiver<bool>,
+    finished: watch::Receiver<bool>,
 }
 
 /// Makes a coordinator on the driver's runtime, where its own tasks may live.
@@ -75,7 +75,7 @@ impl Driver {
     /// What `connect` answers; [`Kind::Unavailable`] when the operating system gives no thread.
     pub(crate) async fn start(connect: Connect, holder_id: HolderId) -> Result<Self, Error> {
         let (tell, told) = oneshot::channel();
-        let (over, finished) = tokio::sync::watch::channel(false);
+        let (over, finished) = watch::channel(false);
         let spawned = thread::Builder::new().name("leasehold-driver".to_owned()).spawn(move || {
             main(connect, holder_id, tell);
             over.send_replace(true);
@@ -92,8 +92,8 @@ impl Driver {
         tokio::time::sleep(duration)
     }
 
-    /// Ready after `duration`, or when the driver has ended: unlike [`Driver::sleep`], it may outlive the driver, whose timers
-    /// panic when they are polled after their runtime is gone.
+    /// Ready after `duration`, or when the driver has ended: unlike [`Driver::sleep`] it may outlive the driver, whose
+    /// timers panic when they are polled after their runtime is gone.
     pub(crate) fn alarm(&self, duration: Duration) -> oneshot::Receiver<()> {
         let (over, rings) = oneshot::channel();
         self.runtime.spawn(async move {
@@ -127,7 +127,7 @@ impl Driver {
     }
 
     /// Waits until the thread has ended, after the last handle but this one is gone.
-    pub(crate) fn finished(&self) -> tokio::sync::watch::Receiver<bool> {
+    pub(crate) fn finished(&self) -> watch::Receiver<bool> {
         self.finished.clone()
     }
 }
@@ -196,8 +196,8 @@ async fn drive(core: Arc<Core>, mut alarm: Alarm) {
         }
         while chores.try_join_next().is_some() {}
         let turn = core.registry.turn();
-        if !turn.due.is_empty() {
-            tokio::task::spawn_local(renew::send(core.clone(), turn.due));
+        for part in renew::split(turn.due) {
+            tokio::task::spawn_local(renew::send(core.clone(), part));
         }
         alarm.set(turn.next_ns);
         tokio::select! {

@@ -33,7 +33,7 @@ pub(super) struct Due {
 /// What a turn found.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// The renewals to send, in order of registration.
+    /// The renewals to send.
     pub(super) due: Vec<Due>,
     /// When to turn next, on BOOTTIME.
     pub(super) next_ns: u64,
@@ -122,7 +122,6 @@ impl Registry {
         for (at_ns, lease) in aside {
             let _ = inner.schedule(&lease, at_ns);
         }
-        due.sort_unstable_by_key(|due| due.lease.sequence);
         inner.alarm_ns = inner.agenda.first_key_value().map_or(u64::MAX, |(&(at_ns, _), _)| at_ns);
         Turn { due, next_ns: inner.alarm_ns }
     }

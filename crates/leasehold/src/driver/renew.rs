@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Error, record::Renewed};
+use leasehold_core::{Error, Kind, record::Renewed};
 
 use crate::observe;
 
@@ -11,7 +11,22 @@ use super::{CALL_LIMIT, Core, no_answer, registry::Due};
 /// The most renewals in one call (ours: a few milliseconds of an engine's time, so that others get their turn between).
 const MAX_BATCH: usize = 1_000;
 
-/// Sends what is due and applies the answers.
+/// Splits what is due into parts whose leases are about equally patient: one with a short TTL must neither wait for a
+/// large batch of the others nor hurry it into a time-out.
+pub(super) fn split(mut due: Vec<Due>) -> Vec<Vec<Due>> {
+    let class = |due: &Due| patience(due).as_nanos().ilog2();
+    due.sort_by_key(|due| (class(due), due.lease.sequence));
+    let mut parts: Vec<Vec<Due>> = Vec::new();
+    for due in due {
+        match parts.last_mut().filter(|part| part.first().map(class) == Some(class(&due))) {
+            Some(part) => part.push(due),
+            None => parts.push(vec![due]),
+        }
+    }
+    parts
+}
+
+/// Sends one part and applies the answers.
 pub(super) async fn send(core: Arc<Core>, mut due: Vec<Due>) {
     while !due.is_empty() {
         let rest = due.split_off(due.len().min(MAX_BATCH));
@@ -21,7 +36,6 @@ pub(super) async fn send(core: Arc<Core>, mut due: Vec<Due>) {
 }
 
 async fn send_batch(core: &Core, batch: Vec<Due>) {
-    // The shortest patience in the batch: none of its leases may wait past its own window for the others.
     let limit = batch.iter().map(patience).min().unwrap_or(CALL_LIMIT);
     let renewals = batch.iter().map(|due| due.renewal.clone()).collect();
     let answers = match tokio::time::timeout(limit, core.coordinator.renew(renewals)).await {
@@ -38,19 +52,24 @@ async fn send_batch(core: &Core, batch: Vec<Due>) {
             }
         }
         Ok(_) => {
-            let error =
-                Error::new(leasehold_core::Kind::Corrupt, "the coordinator did not answer every renewal");
-            batch.iter().for_each(|due| ring |= apply(core, due, Err(error.clone()), random));
+            let error = Error::new(Kind::Corrupt, "the coordinator did not answer every renewal");
+            ring = fail(core, &batch, &error);
         }
-        Err(error) => batch.iter().for_each(|due| ring |= apply(core, due, Err(error.clone()), random)),
+        Err(error) => ring = fail(core, &batch, &error),
     }
     if ring {
         core.bell.notify_one();
     }
 }
 
+/// The whole batch failed.
+fn fail(core: &Core, batch: &[Due], error: &Error) -> bool {
+    batch.iter().fold(false, |ring, due| apply(core, due, Err(error.clone()), 0) | ring)
+}
+
+/// How long an answer is waited for: a quarter of the TTL. A window that closes earlier is noticed by time.
 fn patience(due: &Due) -> Duration {
-    due.lease.look(|holder, now| holder.policy().call_timeout(holder.window().remaining(now))).min(CALL_LIMIT)
+    (due.renewal.ttl.as_duration() / 4).min(CALL_LIMIT)
 }
 
 /// Lets the lease know what became of its renewal. True when the driver must look again before its alarm.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Error, Label, LeaseId, Namespace, Resource, Ttl,
+    Error, Label, LeaseId, Namespace, Resource, Token, Ttl,
     line::{Line, MemoryLine},
     record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
     request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
@@ -37,6 +37,10 @@ struct Space {
     max_ttl: Ttl,
     quarantine_until_us: u64,
     cells: BTreeMap<Resource, Cell>,
+    /// The highest token of a forgotten resource.
+    token_floor: Option<Token>,
+    /// Where looking for idle resources goes on.
+    purged_to: Option<Resource>,
 }
 
 /// One resource, its queue, and the mailboxes of those who hold it or wait for it.
@@ -45,6 +49,8 @@ struct Cell {
     slot: Slot,
     line: MemoryLine,
     mailboxes: HashMap<LeaseId, Weak<Mailbox>>,
+    /// When it was last claimed, renewed or released, µs of the engine's clock.
+    touched_us: u64,
 }
 
 /// The queue with the coordinators that are gone left out: their waiters will never ask again.
@@ -55,7 +61,57 @@ struct LiveLine<'a> {
 
 impl Default for Space {
     fn default() -> Self {
-        Self { prepared: false, max_ttl: Ttl::LOCAL_MAX, quarantine_until_us: 0, cells: BTreeMap::new() }
+        Self {
+            prepared: false,
+            max_ttl: Ttl::LOCAL_MAX,
+            quarantine_until_us: 0,
+            cells: BTreeMap::new(),
+            token_floor: None,
+            purged_to: None,
+        }
+    }
+}
+
+impl Space {
+    /// What is known of a resource, or `nothing`: asking about an unknown one does not make it known.
+    fn known<'a>(&'a mut self, resource: &Resource, nothing: &'a mut Cell) -> &'a mut Cell {
+        self.cells.get_mut(resource).unwrap_or(nothing)
+    }
+
+    /// The cell of a claim. For each one that is made, two others are looked at and forgotten when they have been idle for
+    /// as long as tokens are kept; the namespace remembers the highest token of those.
+    fn claimed(&mut self, resource: &Resource, now: Now) -> &mut Cell {
+        if !self.cells.contains_key(resource) {
+            self.purge(now);
+            let slot = Slot { last_token: self.token_floor, ..Slot::default() };
+            self.cells.insert(resource.clone(), Cell { slot, ..Cell::default() });
+        }
+        let cell = self.cells.entry(resource.clone()).or_default();
+        cell.touched_us = now.clock_us;
+        cell
+    }
+
+    fn purge(&mut self, now: Now) {
+        let from = self.purged_to.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let looked_at: Vec<Resource> = self
+            .cells
+            .range::<Resource, _>((from.as_ref(), Bound::Unbounded))
+            .take(2)
+            .map(|(resource, _)| resource.clone())
+            .collect();
+        for resource in &looked_at {
+            let idle = |cell: &Cell| {
+                cell.line.is_empty()
+                    && cell.slot.is_free(now)
+                    && now.clock_us.saturating_sub(cell.touched_us) > Ttl::MAX.as_micros()
+            };
+            if self.cells.get(resource).is_some_and(idle)
+                && let Some(cell) = self.cells.remove(resource)
+            {
+                self.token_floor = self.token_floor.max(cell.slot.last_token);
+            }
+        }
+        self.purged_to = looked_at.into_iter().nth(1);
     }
 }
 
@@ -165,12 +221,21 @@ impl MemoryStore {
             rules::check_claim(claim, space.max_ttl)?;
             let quarantined = rules::left(space.quarantine_until_us, now);
             space.prepared |= quarantined.is_none();
-            let cell = space.cells.entry(claim.resource.clone()).or_default();
+            let cell = space.claimed(&claim.resource, now);
             cell.mailboxes.insert(claim.lease_id, Arc::downgrade(mailbox));
             let (slot, mut line) = cell.parts();
-            let answer = slot.acquire(&mut line, claim, quarantined, now).map_err(refuse);
-            cell.tidy();
-            answer.map_err(|error| error.on(&claim.resource))
+            let freed = slot.acquire(&mut line, claim, quarantined, now).and_then(|answer| {
+                let wake = slot.wake_after(&mut line, &answer, now)?;
+                Ok(Freed { answer, wake })
+            });
+            let freed = freed.map_err(refuse).map_err(|error| error.on(&claim.resource));
+            match freed {
+                Ok(freed) => Ok(finish(cell, None, freed)),
+                Err(error) => {
+                    cell.tidy();
+                    Err(error)
+                }
+            }
         })
     }
 
@@ -179,7 +244,9 @@ impl MemoryStore {
             let max_ttl = space.max_ttl;
             let one = |renewal: &Renewal| {
                 rules::check_renewal(renewal, max_ttl)?;
-                let cell = space.cells.entry(renewal.resource.clone()).or_default();
+                let mut nothing = Cell::default();
+                let cell = space.known(&renewal.resource, &mut nothing);
+                cell.touched_us = now.clock_us;
                 Ok(cell.slot.renew(renewal, now))
             };
             renewals.iter().map(one).collect()
@@ -188,22 +255,25 @@ impl MemoryStore {
 
     pub(super) fn release(&self, namespace: &Namespace, release: &Release) -> Result<Released, Error> {
         self.step(namespace, |space, now| {
-            let cell = space.cells.entry(release.resource.clone()).or_default();
+            let mut nothing = Cell::default();
+            let cell = space.known(&release.resource, &mut nothing);
+            cell.touched_us = now.clock_us;
             let (slot, mut line) = cell.parts();
             let freed = slot.release(&mut line, release, now).map_err(refuse);
-            finish(cell, None, freed.map_err(|error| error.on(&release.resource))?)
+            Ok(finish(cell, None, freed.map_err(|error| error.on(&release.resource))?))
         })
     }
 
     pub(super) fn revoke(&self, namespace: &Namespace, revocation: &Revocation) -> Result<Revoked, Error> {
         self.step(namespace, |space, now| {
-            let cell = space.cells.entry(revocation.resource.clone()).or_default();
+            let mut nothing = Cell::default();
+            let cell = space.known(&revocation.resource, &mut nothing);
             let holder = cell.mailbox(cell.slot.held.as_ref().map(|held| held.lease_id));
             let (slot, mut line) = cell.parts();
             let freed = slot.revoke(&mut line, revocation, now).map_err(refuse);
             let freed = freed.map_err(|error| error.on(&revocation.resource))?;
             let holder = holder.filter(|_| matches!(freed.answer, Revoked::Ended { .. }));
-            finish(cell, holder, freed)
+            Ok(finish(cell, holder, freed))
         })
     }
 
@@ -249,13 +319,14 @@ impl MemoryStore {
 }
 
 /// Sends the wakes of a step and gives its answer.
-fn finish<T>(cell: &mut Cell, holder: Option<(Arc<Mailbox>, Wake)>, freed: Freed<T>) -> Result<T, Error> {
+fn finish<T>(cell: &mut Cell, holder: Option<(Arc<Mailbox>, Wake)>, freed: Freed<T>) -> T {
     let waiter = cell.mailbox(freed.wake);
     cell.tidy();
     [holder, waiter].into_iter().flatten().for_each(|(mailbox, wake)| mailbox.push(wake));
-    Ok(freed.answer)
+    freed.answer
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "an adapter for map_err")]
 fn refuse(fault: Fault<Infallible>) -> Error {
     match fault {
         Fault::Line(never) => match never {},

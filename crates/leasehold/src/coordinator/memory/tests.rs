@@ -123,3 +123,21 @@ async fn a_store_that_forgot_grants_nothing_until_every_forgotten_grant_has_ende
     clock.advance(Ttl::LOCAL_MAX.as_duration());
     granted(&a, claim(2, false)).await;
 }
+
+#[tokio::test]
+async fn idle_resources_are_forgotten_after_a_week_and_their_tokens_are_not() {
+    let (clock, store) = setup();
+    let a = connect(&store);
+    let old = granted(&a, claim(1, false)).await;
+    let _ = a.release(release(1, Some(old))).await.unwrap();
+    clock.advance(Ttl::MAX.as_duration() + Duration::from_secs(1));
+    let other = Claim { resource: Resource::new("other").unwrap(), ..claim(2, false) };
+    granted(&a, other).await;
+    let all = Listing { free_too: true, ..Listing::new() };
+    assert_eq!(a.list(all.clone()).await.unwrap().items.len(), 1);
+    clock.set_wall(Duration::from_secs(5));
+    assert!(granted(&a, claim(3, false)).await > old);
+    let _ =
+        a.release(Release { resource: Resource::new("unknown").unwrap(), ..release(1, None) }).await.unwrap();
+    assert_eq!(a.list(all).await.unwrap().items.len(), 2, "asking about a resource does not make it known");
+}

@@ -1,21 +1,19 @@
 //! One request on one transaction: read the row, let [`Slot`] decide, write the row.
 
-use std::time::Duration;
-
 use leasehold_core::{
-    Error, Kind, LeaseId, Resource, Token, Ttl,
-    record::{Acquired, Prepared, Released, Renewed, Revoked},
-    request::{Claim, Preparation, Release, Renewal, Revocation},
+    Error, LeaseId, Resource, Ttl,
+    record::{Acquired, Released, Renewed, Revoked},
+    request::{Claim, Release, Renewal, Revocation},
     slot::{Fault, Freed, Now, Slot},
 };
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::Connection;
 
 use super::{
-    boot::{Boot, Relation},
     clocks::{Clocks, NO_BOOT},
     failure::Failure,
     line::SqlLine,
-    row::{self, Cell, Stamp, signed},
+    row::{self, Cell, Stamp},
+    space::{Lookup, Memo},
     wake::{Address, Ringer},
 };
 use crate::coordinator::rules;
@@ -40,16 +38,6 @@ pub(super) struct Effects {
     pub(super) horizon_us: u64,
 }
 
-/// The namespace's settings, as the file has them.
-#[derive(Clone, Copy, Debug)]
-struct Space {
-    id: i64,
-    max_ttl: Ttl,
-    settled: bool,
-    fresh: bool,
-    token_floor: Option<Token>,
-}
-
 /// Fixed facts of the coordinator whose requests are applied.
 #[derive(Debug)]
 pub(super) struct Setting {
@@ -68,7 +56,8 @@ pub(super) struct Step<'a> {
     pub(super) ringer: &'a Ringer,
     pub(super) setting: &'a Setting,
     pub(super) effects: Effects,
-    space: Option<Option<Space>>,
+    pub(super) memo: &'a mut Memo,
+    pub(super) space: Lookup,
 }
 
 impl<'a> Step<'a> {
@@ -77,83 +66,21 @@ impl<'a> Step<'a> {
         clocks: &'a mut Clocks,
         ringer: &'a Ringer,
         setting: &'a Setting,
+        memo: &'a mut Memo,
     ) -> Self {
-        Self { connection, clocks, ringer, setting, effects: Effects::default(), space: None }
-    }
-
-    fn space(&mut self) -> Result<Option<Space>, Failure> {
-        if let Some(known) = self.space {
-            return Ok(known);
-        }
-        let found = self
-            .connection
-            .prepare_cached("SELECT id, max_ttl_ms, settled, fresh, token_floor FROM space WHERE name = ?1")?
-            .query_row([self.setting.namespace.as_str()], |row| {
-                Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get(2)?, row.get(3)?, row.get::<_, i64>(4)?))
-            })
-            .optional()?;
-        let found = match found {
-            None => None,
-            Some((id, max_ttl_ms, settled, fresh, token_floor)) => Some(Space {
-                id,
-                max_ttl: Ttl::from_millis(max_ttl_ms.unsigned_abs())
-                    .map_err(|invalid| Failure::Corrupt(format!("the namespace's longest {invalid}")))?,
-                settled,
-                fresh,
-                token_floor: Token::new(token_floor.unsigned_abs()).ok(),
-            }),
-        };
-        Ok(*self.space.insert(found))
-    }
-
-    pub(super) fn space_id(&mut self) -> Result<Option<i64>, Failure> {
-        Ok(self.space()?.map(|space| space.id))
-    }
-
-    fn make_space(&mut self, max_ttl: Ttl, settled: bool, fresh: bool) -> Result<Space, Failure> {
-        self.connection.execute(
-            "INSERT INTO space (name, max_ttl_ms, settled, fresh) VALUES (?1, ?2, ?3, ?4)",
-            params![self.setting.namespace.as_str(), signed(max_ttl.as_millis()), settled, fresh],
-        )?;
-        let id = self.connection.last_insert_rowid();
-        let space = Space { id, max_ttl, settled, fresh, token_floor: None };
-        self.space = Some(Some(space));
-        Ok(space)
-    }
-
-    /// The space for a claim, made on first contact.
-    fn claimed_space(&mut self) -> Result<Space, Failure> {
-        match self.space()? {
-            Some(space) => Ok(space),
-            None => self.make_space(self.setting.told_max_ttl.unwrap_or(Ttl::LOCAL_MAX), false, false),
+        Self {
+            connection,
+            clocks,
+            ringer,
+            setting,
+            effects: Effects::default(),
+            memo,
+            space: Lookup::Pending,
         }
     }
 
-    /// Time until the namespace grants, while the file is younger than grants that an older one may have held.
-    pub(super) fn quarantine(&mut self, now: Now) -> Result<Option<Duration>, Failure> {
-        if self.space()?.is_some_and(|space| space.fresh) {
-            return Ok(None);
-        }
-        let (boot, until, span): (String, i64, i64) = self
-            .connection
-            .prepare_cached("SELECT quarantine_boot, quarantine_until, quarantine_span FROM store WHERE id = 1")?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        if span == 0 {
-            return Ok(None);
-        }
-        let until_us = match self.clocks.mine().relation(&Boot::parse(&boot), self.clocks.is_local()) {
-            Relation::Same => until.unsigned_abs(),
-            Relation::Rebooted => 0,
-            Relation::Unknown => {
-                let stamp = Stamp { boot: NO_BOOT, at_us: until.unsigned_abs(), span_us: span.unsigned_abs() };
-                let observe = !self.connection.is_readonly("main").unwrap_or(false) && self.writes();
-                self.clocks.observed(self.connection, 0, stamp, now, observe)?
-            }
-        };
-        Ok(rules::left(until_us, now))
-    }
-
-    fn writes(&self) -> bool {
+    /// True in a transaction that writes.
+    pub(super) fn writes(&self) -> bool {
         matches!(self.connection.transaction_state(Some("main")), Ok(rusqlite::TransactionState::Write))
     }
 
@@ -177,7 +104,7 @@ impl<'a> Step<'a> {
     /// Lets `decide` change a resource, and writes what it changed.
     fn change<T>(
         &mut self,
-        resource: &Resource,
+        (resource, asking): (&Resource, Option<LeaseId>),
         now: Now,
         decide: impl FnOnce(&mut Slot, &mut SqlLine<'_>) -> Result<T, Fault<Failure>>,
     ) -> Outcome<(T, Option<Ring>)> {
@@ -195,9 +122,15 @@ impl<'a> Step<'a> {
             cell: &mut cell,
             now,
             head: None,
+            promoted: Vec::new(),
         };
         let decided = decide(&mut slot, &mut line);
-        let ring = line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
+        let ring =
+            line.head.map(|(lease_id, address)| Ring { address, lease_id, reserved: Some(resource.clone()) });
+        // Whoever asks now knows already; the others learn that they are at the front.
+        let promoted = line.promoted.into_iter().filter(|(lease_id, _)| Some(*lease_id) != asking);
+        let told = promoted.map(|(lease_id, address)| Ring { address, lease_id, reserved: None });
+        self.effects.rings.extend(told);
         let answer = match decided {
             Ok(answer) => Ok((answer, ring)),
             Err(Fault::Line(failure)) => return Err(failure),
@@ -250,31 +183,16 @@ impl<'a> Step<'a> {
             return Ok(Err(error.on(&claim.resource)));
         }
         let quarantined = self.quarantine(now)?;
-        let answer =
-            self.change(&claim.resource, now, |slot, line| slot.acquire(line, claim, quarantined, now))?;
-        if !space.settled && matches!(&answer, Ok((Acquired::Granted(_), _))) {
-            self.connection.execute("UPDATE space SET settled = 1 WHERE id = ?1", [space.id])?;
-            self.space = None;
+        let freed = self.change((&claim.resource, Some(claim.lease_id)), now, |slot, line| {
+            let answer = slot.acquire(line, claim, quarantined, now)?;
+            let wake = slot.wake_after(line, &answer, now)?;
+            Ok(Freed { answer, wake })
+        })?;
+        let answer = freed.map(|freed| self.freed(freed));
+        if matches!(&answer, Ok(Acquired::Granted(_))) {
+            self.settle(space)?;
         }
-        Ok(answer.map(|(answer, _)| answer))
-    }
-
-    /// A client that would quarantine for another time than the file's grants may last is refused.
-    fn agree(&self, space: Space) -> Result<(), Error> {
-        let told = self.setting.told_max_ttl;
-        if told.unwrap_or(space.max_ttl.min(Ttl::LOCAL_MAX)) == space.max_ttl {
-            return Ok(());
-        }
-        let what = format!(
-            "this client was told a longest TTL of {}, the namespace {} has {}",
-            told.unwrap_or(Ttl::LOCAL_MAX),
-            self.setting.namespace,
-            space.max_ttl
-        );
-        Err(Error::new(Kind::Invalid, what).advise(format!(
-            "put max_ttl={}ms into the URL, or change the namespace with `leasehold init --max-ttl`",
-            space.max_ttl.as_millis()
-        )))
+        Ok(answer)
     }
 
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Now) -> Outcome<Renewed> {
@@ -293,13 +211,16 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn release(&mut self, release: &Release, now: Now) -> Outcome<Released> {
-        let freed = self.change(&release.resource, now, |slot, line| slot.release(line, release, now))?;
+        let freed = self.change((&release.resource, Some(release.lease_id)), now, |slot, line| {
+            slot.release(line, release, now)
+        })?;
         Ok(freed.map(|freed| self.freed(freed)))
     }
 
     pub(super) fn revoke(&mut self, revocation: &Revocation, now: Now) -> Outcome<Revoked> {
         let wake = self.load(&revocation.resource.encode(), now)?.1.wake;
-        let freed = self.change(&revocation.resource, now, |slot, line| slot.revoke(line, revocation, now))?;
+        let freed =
+            self.change((&revocation.resource, None), now, |slot, line| slot.revoke(line, revocation, now))?;
         Ok(freed.map(|freed| {
             if let (Revoked::Ended { record, .. }, Some(address)) = (&freed.0.answer, wake) {
                 let ring = Ring { address, lease_id: record.lease_id, reserved: None };
@@ -311,7 +232,7 @@ impl<'a> Step<'a> {
 
     /// Goes on to the next waiter after the first in line turned out to be dead.
     pub(super) fn pass_over(&mut self, resource: &Resource, now: Now) -> Outcome<()> {
-        let freed = self.change(resource, now, |slot, line| {
+        let freed = self.change((resource, None), now, |slot, line| {
             let wake = if slot.is_free(now) { slot.reserve(line, now)? } else { None };
             Ok(Freed { answer: (), wake })
         })?;
@@ -321,28 +242,6 @@ impl<'a> Step<'a> {
     fn freed<T>(&mut self, (freed, ring): (Freed<T>, Option<Ring>)) -> T {
         self.effects.rings.extend(ring.filter(|ring| freed.wake == Some(ring.lease_id)));
         freed.answer
-    }
-
-    pub(super) fn prepare(&mut self, preparation: Preparation, now: Now) -> Outcome<Prepared> {
-        let existing = self.space()?;
-        if preparation.fresh && existing.is_some_and(|space| space.settled) {
-            return Ok(Err(rules::not_fresh(self.setting.namespace.as_str())));
-        }
-        let asked = preparation.max_ttl.or(self.setting.told_max_ttl.filter(|_| existing.is_none()));
-        let max_ttl = asked.unwrap_or_else(|| existing.map_or(Ttl::LOCAL_MAX, |space| space.max_ttl));
-        match existing {
-            None => drop(self.make_space(max_ttl, true, preparation.fresh)?),
-            Some(space) => {
-                self.connection.execute(
-                    "UPDATE space SET max_ttl_ms = ?2, settled = 1, fresh = fresh OR ?3 WHERE id = ?1",
-                    params![space.id, signed(max_ttl.as_millis()), preparation.fresh],
-                )?;
-                self.space = None;
-            }
-        }
-        let created = existing.is_none_or(|space| !space.settled);
-        let quarantine = self.quarantine(now)?;
-        Ok(Ok(Prepared { created, max_ttl, quarantine, place: self.setting.place.clone() }))
     }
 }
 

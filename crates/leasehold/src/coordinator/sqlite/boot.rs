@@ -10,7 +10,7 @@ use std::fs;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Boot {
     machine: String,
-    boot: String,
+    kernel: String,
     offset: String,
 }
 
@@ -29,21 +29,22 @@ impl Boot {
     /// This process's own.
     pub(super) fn read() -> Self {
         // Without a boot id, nobody shares our clock as far as anyone can tell: every run is an identity of its own.
-        let boot = word("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| format!("unknown-{}", random_word()));
+        let kernel =
+            word("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| format!("unknown-{}", random_word()));
         let machine = word("/etc/machine-id").unwrap_or_else(|| "-".to_owned());
-        Self { machine, boot, offset: offset() }
+        Self { machine, kernel, offset: offset() }
     }
 
     /// The identity as it is stored.
     pub(super) fn text(&self) -> String {
-        format!("{}/{}/{}", self.machine, self.boot, self.offset)
+        format!("{}/{}/{}", self.machine, self.kernel, self.offset)
     }
 
     /// Reads back [`Boot::text`]; anything else is an identity unlike every other.
     pub(super) fn parse(text: &str) -> Self {
         let mut parts = text.splitn(3, '/').map(str::to_owned);
         let mut part = || parts.next().unwrap_or_default();
-        Self { machine: part(), boot: part(), offset: part() }
+        Self { machine: part(), kernel: part(), offset: part() }
     }
 
     /// The identity of "several clocks of this boot": unknown to each of them, over with the reboot.
@@ -54,11 +55,11 @@ impl Boot {
     /// How `other`, found in a file, is related to this clock. `local` when the file lies on a file system that no
     /// other machine can write at the same time: only then does another boot id mean a reboot.
     pub(super) fn relation(&self, other: &Self, local: bool) -> Relation {
-        if self.boot == other.boot {
+        if self.kernel == other.kernel {
             return if self.offset == other.offset { Relation::Same } else { Relation::Unknown };
         }
-        let same_machine = self.machine == other.machine && self.machine.len() > 1;
-        let known = !self.boot.starts_with("unknown-") && !other.boot.starts_with("unknown-");
+        let same_machine = self.machine == other.machine && self.machine != "-";
+        let known = !self.kernel.starts_with("unknown-") && !other.kernel.starts_with("unknown-");
         if local && same_machine && known { Relation::Rebooted } else { Relation::Unknown }
     }
 }
@@ -66,14 +67,16 @@ impl Boot {
 fn word(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let word = text.trim();
-    let plain = !word.is_empty() && word.len() <= 64 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let plain =
+        !word.is_empty() && word.len() <= 64 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     plain.then(|| word.to_owned())
 }
 
 /// The boot-time shift of this process's time namespace, `seconds.nanoseconds`; `none` on kernels without them.
 fn offset() -> String {
     let Ok(text) = fs::read_to_string("/proc/self/timens_offsets") else { return "none".to_owned() };
-    let mut words = text.lines().find(|line| line.starts_with("boottime")).unwrap_or_default().split_whitespace();
+    let mut words =
+        text.lines().find(|line| line.starts_with("boottime")).unwrap_or_default().split_whitespace();
     match (words.nth(1), words.next()) {
         (Some(seconds), Some(nanos)) => format!("{seconds}.{nanos}"),
         _ => "none".to_owned(),

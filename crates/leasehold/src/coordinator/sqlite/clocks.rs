@@ -59,12 +59,11 @@ impl Clocks {
         let found = connection
             .query_row("SELECT id FROM boot WHERE identity = ?1", [&text], |row| row.get(0))
             .optional()?;
-        let id = match found {
-            Some(id) => id,
-            None => {
-                connection.execute("INSERT INTO boot (identity) VALUES (?1)", [&text])?;
-                connection.last_insert_rowid()
-            }
+        let id = if let Some(id) = found {
+            id
+        } else {
+            connection.execute("INSERT INTO boot (identity) VALUES (?1)", [&text])?;
+            connection.last_insert_rowid()
         };
         self.relations.insert(id, Relation::Same);
         self.my_id = Some(id);
@@ -149,11 +148,13 @@ impl Clocks {
             return Ok(self.my_id);
         }
         let text = self.mine.text();
-        Ok(connection.query_row("SELECT id FROM boot WHERE identity = ?1", [&text], |row| row.get(0)).optional()?)
+        Ok(connection
+            .query_row("SELECT id FROM boot WHERE identity = ?1", [&text], |row| row.get(0))
+            .optional()?)
     }
 }
 
 /// `T·(1+2ρ) + ε` with ρ = 5,000 ppm and ε = 2 ms: what the holder's own window is short of, on the other side.
-pub(super) fn with_margin(span_us: u64) -> u64 {
+fn with_margin(span_us: u64) -> u64 {
     span_us.saturating_add(span_us / 100).saturating_add(2_000)
 }

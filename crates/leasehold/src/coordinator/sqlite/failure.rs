@@ -60,11 +60,11 @@ pub(super) fn from_sql(doing: &str, error: &rusqlite::Error) -> Error {
         }
         ErrorCode::CannotOpen => Error::new(Kind::Unavailable, what)
             .advise("look at the permissions of the folder and at the number of open files"),
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Error::new(Kind::Corrupt, what).advise(REPAIR),
         ErrorCode::SystemIoFailure => {
             Error::new(Kind::Unavailable, what).advise("look at the disk of the lease file (kernel log, free space)")
         }
         ErrorCode::OutOfMemory | ErrorCode::OperationInterrupted => Error::new(Kind::Unavailable, what),
+        // A damaged file, and whatever cannot happen with a sound one.
         _ => Error::new(Kind::Corrupt, what).advise(REPAIR),
     }
 }

@@ -50,7 +50,8 @@ const NETWORK: &[(i64, &str)] = &[
 ];
 const FUSE: i64 = 0x6573_5546;
 /// FUSE file systems that are known to keep their files on this machine; the others may reach anywhere.
-const LOCAL_FUSE: &[&str] = &["fuse.fuse-overlayfs", "fuseblk", "fuse.bindfs", "fuse.mergerfs", "fuse.gocryptfs"];
+const LOCAL_FUSE: &[&str] =
+    &["fuse.fuse-overlayfs", "fuseblk", "fuse.bindfs", "fuse.mergerfs", "fuse.gocryptfs"];
 
 /// Judges the file system under `folder`.
 ///
@@ -58,7 +59,10 @@ const LOCAL_FUSE: &[&str] = &["fuse.fuse-overlayfs", "fuseblk", "fuse.bindfs", "
 /// [`Kind::Unsupported`] for one that other machines can mount; [`Kind::Unavailable`] when it cannot be asked.
 pub(super) fn judge(folder: &Path) -> Result<Trust, Error> {
     let found = statfs(folder).map_err(|errno| {
-        Error::new(Kind::Unavailable, format!("cannot ask about the file system of {}: {errno}", folder.display()))
+        Error::new(
+            Kind::Unavailable,
+            format!("cannot ask about the file system of {}: {errno}", folder.display()),
+        )
     })?;
     // 32-bit magic numbers come sign-extended on some architectures.
     #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures and C libraries")]
@@ -67,7 +71,8 @@ pub(super) fn judge(folder: &Path) -> Result<Trust, Error> {
 }
 
 fn verdict(magic: i64, mount_type: impl FnOnce() -> Option<String>) -> Result<Trust, String> {
-    let named = |list: &[(i64, &'static str)]| list.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name);
+    let named =
+        |list: &[(i64, &'static str)]| list.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name);
     if let Some(name) = named(NETWORK) {
         return Err(name.to_owned());
     }

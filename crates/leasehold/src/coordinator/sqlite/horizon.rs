@@ -17,6 +17,9 @@ use super::{
 /// The record has a fixed size, so that one write replaces all of it.
 const SIZE: usize = 256;
 const HEAD: &str = "leasehold-horizon-1";
+/// It is raised this much further than it must be, so that a busy process writes it a few times a second and not at every
+/// commit (ours: a pause after a removed file is longer by at most this).
+const LEAP_US: u64 = 250_000;
 
 /// What a lock file says about the past.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,19 +40,27 @@ impl Horizon {
         Ok(if length == 0 { Self::Empty } else { parse(&buffer[..length]).unwrap_or(Self::Damaged) })
     }
 
-    /// Raises it to `until_us` where it is lower. The passage stands for the right to.
-    pub(super) fn raise(gate: &Gate, _passage: &Passage<'_>, mine: &Boot, local: bool, until_us: u64) -> io::Result<()> {
+    /// Raises it to `until_us` where it is lower; the passage stands for the right to. What it is at least from now on.
+    pub(super) fn raise(
+        gate: &Gate,
+        _passage: &Passage<'_>,
+        mine: &Boot,
+        local: bool,
+        until_us: u64,
+    ) -> io::Result<u64> {
+        let leap_us = until_us.saturating_add(LEAP_US);
         let raised = match Self::read(gate)? {
             Self::Until(boot, us) => match mine.relation(&boot, local) {
-                Relation::Same if us >= until_us => return Ok(()),
-                Relation::Same | Relation::Rebooted => (mine.clone(), until_us),
+                Relation::Same if us >= until_us => return Ok(us),
+                Relation::Same | Relation::Rebooted => (mine.clone(), leap_us),
                 // Two clocks that cannot be compared use this file: nothing exact can be said any more.
                 Relation::Unknown => (mine.mixed(), 0),
             },
-            Self::Empty => (mine.clone(), until_us),
+            Self::Empty => (mine.clone(), leap_us),
             Self::Damaged => (mine.mixed(), 0),
         };
-        gate.write_start(&render(&raised.0, raised.1))
+        gate.write_start(&render(&raised.0, raised.1))?;
+        Ok(raised.1)
     }
 }
 
@@ -78,7 +89,9 @@ fn parse(record: &[u8]) -> Option<Horizon> {
 
 /// FNV-1a: against torn and foreign content, not against an attacker, who could write the database itself.
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -92,13 +105,14 @@ mod tests {
         let passage = gate.pass().unwrap();
         let mine = Boot::parse("m/b/0.0");
         assert_eq!(Horizon::read(&gate).unwrap(), Horizon::Empty);
-        for (us, expected) in [(50, 50), (40, 50), (60, 60)] {
-            Horizon::raise(&gate, &passage, &mine, true, us).unwrap();
+        let leap = 50 + LEAP_US;
+        for (us, expected) in [(50, leap), (40, leap), (leap, leap), (leap + 1, leap + 1 + LEAP_US)] {
+            assert_eq!(Horizon::raise(&gate, &passage, &mine, true, us).unwrap(), expected);
             assert_eq!(Horizon::read(&gate).unwrap(), Horizon::Until(mine.clone(), expected));
         }
         let after_reboot = Boot::parse("m/b2/0.0");
         Horizon::raise(&gate, &passage, &after_reboot, true, 5).unwrap();
-        assert_eq!(Horizon::read(&gate).unwrap(), Horizon::Until(after_reboot.clone(), 5));
+        assert_eq!(Horizon::read(&gate).unwrap(), Horizon::Until(after_reboot.clone(), 5 + LEAP_US));
         Horizon::raise(&gate, &passage, &Boot::parse("m/b2/7.0"), true, 9).unwrap();
         assert_eq!(Horizon::read(&gate).unwrap(), Horizon::Until(after_reboot.mixed(), 0));
         gate.write_start(b"x").unwrap();

@@ -39,6 +39,8 @@ pub(super) struct SqlLine<'a> {
     pub(super) now: Now,
     /// The last head that was found, and where it is woken.
     pub(super) head: Option<(LeaseId, Address)>,
+    /// Who has come to the front because the dead before them were removed: they were told to sleep for longer.
+    pub(super) promoted: Vec<(LeaseId, Address)>,
 }
 
 struct Found {
@@ -52,13 +54,11 @@ struct Found {
 
 impl SqlLine<'_> {
     fn slot(&mut self) -> Result<i64, Failure> {
-        match self.cell.id {
-            Some(id) => Ok(id),
-            None => {
-                let id = row::insert(self.connection, self.space, self.resource, self.now)?;
-                Ok(*self.cell.id.insert(id))
-            }
+        if let Some(id) = self.cell.id {
+            return Ok(id);
         }
+        let id = row::insert(self.connection, self.space, self.resource, self.now)?;
+        Ok(*self.cell.id.insert(id))
     }
 
     fn front(&self, slot: i64, count: usize) -> Result<Vec<Found>, Failure> {
@@ -90,7 +90,8 @@ impl SqlLine<'_> {
     }
 
     fn remove(&mut self, sequence: i64) -> Result<(), Failure> {
-        let gone = self.connection.prepare_cached("DELETE FROM queue WHERE sequence = ?1")?.execute([sequence])?;
+        let gone =
+            self.connection.prepare_cached("DELETE FROM queue WHERE sequence = ?1")?.execute([sequence])?;
         self.count_down(gone);
         Ok(())
     }
@@ -101,16 +102,21 @@ impl SqlLine<'_> {
 
     /// Removes the dead until the front is alive: those behind ask seldom, because they rely on the front to notice.
     fn prune(&mut self, slot: i64) -> Result<(), Failure> {
-        let mut alive = 0;
+        let mut alive = Vec::new();
+        let mut buried = false;
         for entry in self.front(slot, 8)? {
             if self.is_dead(&entry)? {
                 self.remove(entry.sequence)?;
+                buried = true;
             } else {
-                alive += 1;
+                alive.push((entry.lease_id, entry.wake));
             }
-            if alive == FRONT {
+            if alive.len() == FRONT {
                 break;
             }
+        }
+        if buried {
+            self.promoted.append(&mut alive);
         }
         Ok(())
     }
@@ -182,12 +188,15 @@ impl Line for SqlLine<'_> {
     fn head(&mut self, _now_us: u64) -> Result<Option<LeaseId>, Failure> {
         self.head = None;
         let Some(slot) = self.cell.id.filter(|_| self.cell.waiting > 0) else { return Ok(None) };
+        let mut buried = false;
         while let Some(entry) = self.front(slot, 1)?.pop() {
             if !self.is_dead(&entry)? {
                 self.head = Some((entry.lease_id, entry.wake));
+                self.promoted.extend(self.head.filter(|_| buried));
                 return Ok(Some(entry.lease_id));
             }
             self.remove(entry.sequence)?;
+            buried = true;
         }
         self.cell.waiting = 0;
         Ok(None)

@@ -13,7 +13,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | how is the file made, found to be ours, opened? | `open`, `schema`, `filesystem` |
-//! | what does one request do? | `apply`, `row`, `line`, `read` |
+//! | what does one request do? | `apply`, `space`, `row`, `line`, `read`, `purge` |
 //! | what is one transaction? | `session`, `worker` |
 //! | what may go wrong, and what is said then? | `failure` |
 //!
@@ -38,6 +38,7 @@ mod request;
 mod row;
 mod schema;
 mod session;
+mod space;
 mod wake;
 mod worker;
 
@@ -66,7 +67,10 @@ use self::{
     worker::{Inbox, Job, Worker},
 };
 use super::mailbox::Mailbox;
-use crate::clock::{Clock, SystemClock};
+use crate::{
+    clock::{Clock, SystemClock},
+    fork,
+};
 
 /// How to open a file.
 #[derive(Clone, Debug)]
@@ -93,7 +97,7 @@ pub struct SqliteCoordinator {
     inbox: Arc<Inbox>,
     mailbox: Arc<Mailbox>,
     bell: Bell,
-    process: u32,
+    generation: u32,
 }
 
 impl SqliteCoordinator {
@@ -134,14 +138,17 @@ impl SqliteCoordinator {
             .name("leasehold-sqlite".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| failure::from_io("cannot start the thread of the lease file", &error))?;
-        Ok(Self { profile: profile(place, max_ttl), inbox, mailbox, bell, process: std::process::id() })
+        Ok(Self { profile: profile(place, max_ttl), inbox, mailbox, bell, generation: fork::generation() })
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Error> {
-        if std::process::id() != self.process {
-            return Err(Error::new(Kind::Unsupported, "the lease file was opened before this process was forked")
-                .at(&self.profile.place)
-                .advise("a forked child must open its own"));
+        if fork::generation() != self.generation {
+            return Err(Error::new(
+                Kind::Unsupported,
+                "the lease file was opened before this process was forked",
+            )
+            .at(&self.profile.place)
+            .advise("a forked child must open its own"));
         }
         let (answer, answered) = oneshot::channel();
         self.inbox.send(Job { request, answer: Some(answer) }, &self.profile.place);
@@ -150,14 +157,15 @@ impl SqliteCoordinator {
 
     /// The worker ended without an answer, or answered another question: both are bugs of ours.
     fn gone(&self) -> Error {
-        Error::new(Kind::Unknown, "the thread of the lease file has ended unexpectedly").at(&self.profile.place)
+        Error::new(Kind::Unknown, "the thread of the lease file has ended unexpectedly")
+            .at(&self.profile.place)
     }
 }
 
 impl Drop for SqliteCoordinator {
     fn drop(&mut self) {
         // In a forked child the threads do not exist, and the socket is the parent's as well.
-        if std::process::id() == self.process {
+        if fork::generation() == self.generation {
             self.inbox.close();
             self.bell.silence();
         }

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
 
 use super::{
     boot::{Boot, Relation},
-    clocks::{Clocks, with_margin},
+    clocks::Clocks,
     failure,
     filesystem::{self, Trust},
     gate::{FileId, Gate, Passage, file_id},
@@ -46,13 +46,18 @@ pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error>
     let folder = folder_of(path);
     if !folder.is_dir() {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| failure::from_io(&format!("cannot make the folder {}", folder.display()), &error))?;
+        made.map_err(|error| {
+            failure::from_io(&format!("cannot make the folder {}", folder.display()), &error)
+        })?;
     }
     let local = filesystem::judge(folder)? == Trust::Local;
     let existing = schema::nature(path)?;
     let mine = Boot::read();
     let gate = Gate::open(path).map_err(|error| {
-        failure::from_io(&format!("cannot open the lock file {}", super::gate::path_for(path).display()), &error)
+        failure::from_io(
+            &format!("cannot open the lock file {}", super::gate::path_for(path).display()),
+            &error,
+        )
     })?;
     if existing == Nature::Absent {
         let passage = gate.pass().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
@@ -63,7 +68,8 @@ pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error>
         }
     }
     let connection = connect(path)?;
-    let metadata = fs::metadata(path).map_err(|error| failure::from_io("cannot look at the lease file", &error))?;
+    let metadata =
+        fs::metadata(path).map_err(|error| failure::from_io("cannot look at the lease file", &error))?;
     Ok(Opened { connection, gate, clocks: Clocks::new(mine, local), id: file_id(&metadata) })
 }
 
@@ -88,10 +94,15 @@ fn connect(path: &Path) -> Result<Connection, Error> {
     let mode: String =
         connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
-        return Err(Error::new(Kind::Unsupported, format!("the lease file cannot use write-ahead logging ({mode})"))
-            .advise("put the file on a local disk"));
+        return Err(Error::new(
+            Kind::Unsupported,
+            format!("the lease file cannot use write-ahead logging ({mode})"),
+        )
+        .advise("put the file on a local disk"));
     }
-    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000").map_err(failed)?;
+    connection
+        .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000")
+        .map_err(failed)?;
     Ok(connection)
 }
 
@@ -104,8 +115,10 @@ fn pause_after_loss(
     max_ttl: Ttl,
     now: Now,
 ) -> Result<u64, Error> {
-    let whole = with_margin(max_ttl.as_micros());
-    let horizon = Horizon::read(gate).map_err(|error| failure::from_io("cannot read the lock file", &error))?;
+    // No margin: what a holder can believe in is shorter than its TTL by more than two clocks can differ.
+    let whole = max_ttl.as_micros();
+    let horizon =
+        Horizon::read(gate).map_err(|error| failure::from_io("cannot read the lock file", &error))?;
     Ok(match horizon {
         Horizon::Empty if gate.is_alone(passage) => 0,
         Horizon::Empty | Horizon::Damaged => whole,

@@ -14,14 +14,18 @@ use super::{
 
 /// Seven days, the retention of token counters.
 const RETENTION_US: u64 = Ttl::MAX.as_micros();
-/// Rows looked at in one step (ours: well below a millisecond, a third of a million rows a day).
-const STEP: i64 = 256;
+/// Rows looked at in one step (ours: some ten microseconds; programs that run for seconds share the work by chance).
+const STEP: i64 = 64;
 /// Time between steps.
 pub(super) const PAUSE_US: u64 = 60_000_000;
 
 impl Step<'_> {
-    /// Looks at the rows after `cursor` and removes the idle ones. Where to go on.
-    pub(super) fn purge(&mut self, cursor: i64, now: Now) -> Result<i64, Failure> {
+    /// Looks at the rows after `cursor`, or anywhere at first, and removes the idle ones. Where to go on.
+    pub(super) fn purge(&mut self, cursor: Option<i64>, now: Now) -> Result<i64, Failure> {
+        let cursor = match cursor {
+            Some(cursor) => cursor,
+            None => self.anywhere(now)?,
+        };
         let mut idle = Vec::new();
         let (mut last, mut seen) = (cursor, 0);
         let mut statement =
@@ -52,5 +56,13 @@ impl Step<'_> {
             self.connection.prepare_cached("DELETE FROM slot WHERE id = ?1")?.execute([id])?;
         }
         Ok(if seen < STEP { 0 } else { last })
+    }
+
+    /// A row by chance: short-lived programs would else all look at the same ones.
+    fn anywhere(&self, now: Now) -> Result<i64, Failure> {
+        let last: Option<i64> =
+            self.connection.prepare_cached("SELECT max(id) FROM slot")?.query_row([], |row| row.get(0))?;
+        let blocks = last.unwrap_or(0) / STEP + 1;
+        Ok(signed(now.unix_us) % blocks * STEP)
     }
 }

@@ -37,8 +37,9 @@ impl Step<'_> {
             let Some((last, _, _)) = rows.last() else { break };
             after.clone_from(last);
             for (name, mut slot, cell) in rows {
-                let resource = Resource::decode(&name)
-                    .map_err(|invalid| Failure::Corrupt(format!("a row of the lease file has an {invalid}")))?;
+                let resource = Resource::decode(&name).map_err(|invalid| {
+                    Failure::Corrupt(format!("a row of the lease file has an {invalid}"))
+                })?;
                 self.clocks.translate(self.connection, &mut slot, &cell, now, false)?;
                 let item = self.describe(resource, &slot, &cell, 0, now)?;
                 if listing.free_too || item.record.is_some() || item.waiting > 0 {

@@ -62,7 +62,8 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Loaded, Failure> {
         (Some(lease_id), Some(token)) => Some(Held {
             lease_id: LeaseId::from_bytes(lease_id),
             token,
-            ttl: Ttl::from_millis(unsigned(row, 5)?).map_err(|invalid| Failure::Corrupt(invalid.to_string()))?,
+            ttl: Ttl::from_millis(unsigned(row, 5)?)
+                .map_err(|invalid| Failure::Corrupt(invalid.to_string()))?,
             expires_us: stamp.at_us,
             granted_us: unsigned(row, 9)?,
             holder_id: HolderId::from_bytes(row.get(8)?),
@@ -83,7 +84,8 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Loaded, Failure> {
 }
 
 fn unsigned(row: &Row<'_>, column: usize) -> Result<u64, Failure> {
-    u64::try_from(row.get::<_, i64>(column)?).map_err(|_| Failure::Corrupt("a negative number in the file".to_owned()))
+    u64::try_from(row.get::<_, i64>(column)?)
+        .map_err(|_| Failure::Corrupt("a negative number in the file".to_owned()))
 }
 
 fn token(value: i64) -> Result<Token, Failure> {
@@ -134,9 +136,17 @@ pub(super) fn insert(connection: &Connection, space: i64, resource: &str, now: N
 }
 
 /// Writes a renewal: the one change that is made again and again.
-pub(super) fn save_renewal(connection: &Connection, id: i64, ttl: Ttl, stamp: Stamp, now: Now) -> Result<(), Failure> {
+pub(super) fn save_renewal(
+    connection: &Connection,
+    id: i64,
+    ttl: Ttl,
+    stamp: Stamp,
+    now: Now,
+) -> Result<(), Failure> {
     connection
-        .prepare_cached("UPDATE slot SET touched_unix = ?2, boot = ?3, at = ?4, span = ?5, ttl_ms = ?6 WHERE id = ?1")?
+        .prepare_cached(
+            "UPDATE slot SET touched_unix = ?2, boot = ?3, at = ?4, span = ?5, ttl_ms = ?6 WHERE id = ?1",
+        )?
         .execute(params![
             id,
             signed(now.unix_us),
@@ -149,7 +159,13 @@ pub(super) fn save_renewal(connection: &Connection, id: i64, ttl: Ttl, stamp: St
 }
 
 /// Writes everything.
-pub(super) fn save(connection: &Connection, id: i64, slot: &Slot, cell: &Cell, now: Now) -> Result<(), Failure> {
+pub(super) fn save(
+    connection: &Connection,
+    id: i64,
+    slot: &Slot,
+    cell: &Cell,
+    now: Now,
+) -> Result<(), Failure> {
     let held = slot.held.as_ref();
     let end = slot.last_end.as_ref();
     let (reason, note) = match end.map(|end| &end.reason) {

@@ -120,7 +120,8 @@ pub(super) fn nature(path: &Path) -> Result<Nature, Error> {
 }
 
 fn foreign(what: &str) -> Error {
-    Error::new(Kind::Invalid, what).advise("it was left as it is; give the path of a lease file, or of none yet")
+    Error::new(Kind::Invalid, what)
+        .advise("it was left as it is; give the path of a lease file, or of none yet")
 }
 
 fn read_up_to(mut file: File, buffer: &mut [u8]) -> io::Result<usize> {

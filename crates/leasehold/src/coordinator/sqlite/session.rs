@@ -13,6 +13,7 @@ use super::{
     open::{self, Opened},
     purge,
     request::{Reply, Request},
+    space::Memo,
     wake::Ringer,
 };
 use crate::clock::{self, Clock};
@@ -21,9 +22,16 @@ use crate::clock::{self, Clock};
 #[derive(Debug)]
 pub(super) struct Session {
     opened: Opened,
+    memo: Memo,
     purge_after_us: u64,
-    purge_cursor: i64,
+    purge_cursor: Option<i64>,
+    /// What the horizon is at least: only ever raised by others.
+    horizon_us: u64,
+    gate_checked_us: u64,
 }
+
+/// The lock file is looked for this often: its loss costs order between processes and the horizon, not exclusion.
+const GATE_CHECK_US: u64 = 100_000;
 
 /// How a transaction ended.
 pub(super) struct Done {
@@ -51,7 +59,14 @@ impl Context {
 impl Session {
     pub(super) fn open(path: &Path, max_ttl: Ttl, clock: &dyn Clock) -> Result<Self, Error> {
         let opened = open::open(path, max_ttl, clock::now(clock))?;
-        Ok(Self { opened, purge_after_us: 0, purge_cursor: 0 })
+        Ok(Self {
+            opened,
+            memo: Memo::default(),
+            purge_after_us: 0,
+            purge_cursor: None,
+            horizon_us: 0,
+            gate_checked_us: 0,
+        })
     }
 
     /// The longest TTL that the file has for a namespace.
@@ -65,8 +80,16 @@ impl Session {
         Ok(found.and_then(|ms| Ttl::from_millis(ms.unsigned_abs()).ok()))
     }
 
-    pub(super) fn gate(&self) -> Arc<Gate> {
-        Arc::clone(&self.opened.gate)
+    /// The gate to pass before writing; a new one when its file was taken away.
+    pub(super) fn gate(&mut self, path: &Path, context: &Context) -> Result<Arc<Gate>, Error> {
+        let now_us = context.now().clock_us;
+        if now_us.saturating_sub(self.gate_checked_us) >= GATE_CHECK_US {
+            self.gate_checked_us = now_us;
+            if !self.opened.gate.is_in_place() {
+                self.renew_gate(path, context)?;
+            }
+        }
+        Ok(Arc::clone(&self.opened.gate))
     }
 
     /// True while the path still points at the file that is open.
@@ -98,7 +121,12 @@ impl Session {
     }
 
     /// Applies `requests` in the transaction that has begun, and commits it. `passage` stands for the right to write.
-    pub(super) fn apply(&mut self, requests: &[&Request], context: &Context, passage: Option<&Passage<'_>>) -> Done {
+    pub(super) fn apply(
+        &mut self,
+        requests: &[&Request],
+        context: &Context,
+        passage: Option<&Passage<'_>>,
+    ) -> Done {
         let applied = self.apply_all(requests, context, passage);
         match applied {
             Ok((answers, effects)) => self.commit(answers, effects),
@@ -141,24 +169,24 @@ impl Session {
         passage: Option<&Passage<'_>>,
     ) -> Result<(Vec<Result<Reply, Error>>, Effects), Failure> {
         let Opened { connection, clocks, gate, .. } = &mut self.opened;
-        let mut step = Step::new(connection, clocks, &context.ringer, &context.setting);
+        let mut step = Step::new(connection, clocks, &context.ringer, &context.setting, &mut self.memo);
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
             answers.push(one(&mut step, request, context.now())?);
         }
-        if let Some(passage) = passage {
+        if passage.is_some() {
             let now = context.now();
             if now.clock_us >= self.purge_after_us {
-                self.purge_cursor = step.purge(self.purge_cursor, now)?;
+                self.purge_cursor = Some(step.purge(self.purge_cursor, now)?);
                 self.purge_after_us = now.clock_us.saturating_add(purge::PAUSE_US);
             }
-            if step.effects.horizon_us > 0 {
-                let effects = std::mem::take(&mut step.effects);
-                Horizon::raise(gate, passage, clocks.mine(), clocks.is_local(), effects.horizon_us)?;
-                return Ok((answers, effects));
-            }
         }
-        Ok((answers, step.effects))
+        let effects = step.effects;
+        if let Some(passage) = passage.filter(|_| effects.horizon_us > self.horizon_us) {
+            self.horizon_us =
+                Horizon::raise(gate, passage, clocks.mine(), clocks.is_local(), effects.horizon_us)?;
+        }
+        Ok((answers, effects))
     }
 
     fn commit(&mut self, answers: Vec<Result<Reply, Error>>, effects: Effects) -> Done {
@@ -173,10 +201,11 @@ impl Session {
     }
 
     /// Puts the horizon into a lock file that has just replaced another.
-    pub(super) fn renew_gate(&mut self, path: &Path, context: &Context) -> Result<(), Error> {
+    fn renew_gate(&mut self, path: &Path, context: &Context) -> Result<(), Error> {
         let failed = |error: io::Error| failure::from_io("cannot replace the lock file", &error);
         self.opened.gate = Gate::open(path).map_err(failed)?;
-        let gate = self.gate();
+        self.horizon_us = 0;
+        let gate = Arc::clone(&self.opened.gate);
         let passage = gate.pass().map_err(failed)?;
         let latest: Option<i64> = self
             .opened
@@ -185,7 +214,7 @@ impl Session {
             .map_err(|error| failure::from_sql("cannot read the lease file", &error))?;
         let latest = latest.map_or(0, i64::unsigned_abs).max(context.now().clock_us);
         let clocks = &self.opened.clocks;
-        Horizon::raise(&gate, &passage, clocks.mine(), clocks.is_local(), latest).map_err(failed)
+        Horizon::raise(&gate, &passage, clocks.mine(), clocks.is_local(), latest).map_err(failed).map(drop)
     }
 }
 
@@ -193,7 +222,8 @@ fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
     Ok(match request {
         Request::Acquire(claim) => step.acquire(claim, now)?.map(Reply::Acquired),
         Request::Renew(renewals) => {
-            let answers = renewals.iter().map(|renewal| step.renew(renewal, now)).collect::<Result<_, _>>()?;
+            let answers =
+                renewals.iter().map(|renewal| step.renew(renewal, now)).collect::<Result<_, _>>()?;
             Ok(Reply::Renewed(answers))
         }
         Request::Release(release) => step.release(release, now)?.map(Reply::Released),
@@ -204,4 +234,3 @@ fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
         Request::PassOver(resource) => step.pass_over(resource, now)?.map(|()| Reply::Passed),
     })
 }
-

@@ -72,7 +72,9 @@ impl Bell {
         let address = Address(bytes);
         let socket = Arc::new(UnixDatagram::bind_addr(&address.name()?)?);
         let listener = Arc::clone(&socket);
-        std::thread::Builder::new().name("leasehold-bell".to_owned()).spawn(move || listen(&listener, &mailbox))?;
+        std::thread::Builder::new()
+            .name("leasehold-bell".to_owned())
+            .spawn(move || listen(&listener, &mailbox))?;
         Ok(Self { socket, address })
     }
 
@@ -127,7 +129,8 @@ impl Ringer {
         if *address == self.own || !judges {
             return false;
         }
-        let refused = |name: SocketAddr| self.socket.connect_addr(&name).is_err_and(|error| is_refusal(&error));
+        let refused =
+            |name: SocketAddr| self.socket.connect_addr(&name).is_err_and(|error| is_refusal(&error));
         address.name().is_ok_and(refused)
     }
 

@@ -1,0 +1,126 @@
+//! Waiting for the lease, while signals are still ours alone: there is no command yet to pass them to.
+
+use std::{pin::pin, time::Duration};
+
+use leasehold::{Lease, LeaseId, LeaseRequest, Leases, Outcome, Wait, clock};
+
+use super::{Plan, Verdict, poll::poll_once, system};
+use crate::supervise::{Event, Front, stop_self};
+
+/// How often an unreachable coordinator is asked again (ours: four times a second is no load for any).
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The wait of one run, from connecting to the grant.
+pub(super) struct Waiting {
+    started_us: u64,
+}
+
+impl Waiting {
+    pub(super) fn begin() -> Self {
+        Self { started_us: clock::boot_us() }
+    }
+
+    /// What is left of the wait.
+    fn left(&self, plan: &Plan) -> Wait {
+        let gone = Duration::from_micros(clock::boot_us().saturating_sub(self.started_us));
+        match plan.wait {
+            Wait::For(limit) => Wait::For(limit.saturating_sub(gone)),
+            other => other,
+        }
+    }
+
+    /// Connects, asking again for as long as the wait allows: an engine that restarts is waited for like a busy resource.
+    pub(super) fn connect(&self, plan: &Plan, front: &mut Front) -> Result<Leases, Verdict> {
+        loop {
+            let answer = drive(front, plan.connect.clone().connect())?;
+            let left = self.left(plan);
+            match answer {
+                Ok(leases) => return Ok(leases),
+                Err(error)
+                    if error.is_transient() && !matches!(left, Wait::No | Wait::For(Duration::ZERO)) =>
+                {
+                    let pause = if let Wait::For(left) = left { RETRY.min(left) } else { RETRY };
+                    let until_us =
+                        clock::boot_us().saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+                    rest(front, until_us)?;
+                }
+                // Connecting asks for nothing: whatever became of it, no lease was touched.
+                Err(error) => return Err(Verdict::Failed(error.without_effect())),
+            }
+        }
+    }
+
+    /// Acquires, or says how the run ends without a command.
+    pub(super) fn acquire(&self, plan: &Plan, front: &mut Front, leases: &Leases) -> Result<Lease, Verdict> {
+        if holds_already(plan, leases) {
+            return Err(Verdict::Nested);
+        }
+        match drive(front, request(plan, leases).waiting(self.left(plan)).attempt())? {
+            Ok(Outcome::Held(lease)) => Ok(lease),
+            Ok(Outcome::AlreadyDone(done)) => Err(Verdict::AlreadyDone(done)),
+            Ok(Outcome::Refused(refusal)) => Err(Verdict::Refused(Box::new(refusal))),
+            Err(error) => Err(Verdict::Failed(error)),
+        }
+    }
+}
+
+/// Runs a future of the library beside the front's events. A signal that would have ended a program without handlers ends
+/// the wait: what the future had begun is taken back when it is dropped.
+fn drive<T>(front: &mut Front, future: impl Future<Output = T>) -> Result<T, Verdict> {
+    let waker = front.waker();
+    let mut future = pin!(future);
+    loop {
+        if let Some(output) = poll_once(future.as_mut(), &waker) {
+            return Ok(output);
+        }
+        listen(front, None)?;
+    }
+}
+
+/// Lets time pass until `until_us` on BOOTTIME, listening to signals.
+fn rest(front: &mut Front, until_us: u64) -> Result<(), Verdict> {
+    loop {
+        let left = Duration::from_micros(until_us.saturating_sub(clock::boot_us()));
+        if left.is_zero() {
+            return Ok(());
+        }
+        listen(front, Some(left))?;
+    }
+}
+
+/// Waits for one event while there is no command to pass it to.
+fn listen(front: &mut Front, limit: Option<Duration>) -> Result<(), Verdict> {
+    match front.next_event(limit) {
+        Ok(Event::Signal(signal)) => match signal.signo {
+            libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => {
+                Err(Verdict::Interrupted(signal.signo))
+            }
+            // A waiter that is stopped is passed by those behind it, and asks again when it goes on.
+            libc::SIGTSTP => {
+                let _ = stop_self(libc::SIGTSTP);
+                Ok(())
+            }
+            _ => Ok(()),
+        },
+        Ok(_) => Ok(()),
+        Err(reason) => Err(Verdict::Failed(system("waiting failed", &reason))),
+    }
+}
+
+/// The request of a plan: the same for the first claim and for going on after a suspension.
+pub(super) fn request(plan: &Plan, leases: &Leases) -> LeaseRequest {
+    let request = leases.lease(plan.resource.as_str()).ttl(plan.ttl.as_duration()).waiting(plan.wait);
+    let request = plan.max_hold.map_or(request.clone(), |limit| request.max_hold(limit));
+    plan.once_per.map_or(request.clone(), |period: Duration| request.once_per(period))
+}
+
+/// True when this very process runs inside a run of the same resource, which would wait for itself.
+fn holds_already(plan: &Plan, leases: &Leases) -> bool {
+    let variable = |name| std::env::var(name).ok();
+    let same = variable("LEASEHOLD_RESOURCE").as_deref() == Some(plan.resource.as_str())
+        && variable("LEASEHOLD_NAMESPACE").as_deref() == Some(plan.namespace.as_str());
+    let outer = variable("LEASEHOLD_LEASE_ID").and_then(|id| id.parse::<LeaseId>().ok());
+    let Some(outer) = outer.filter(|_| same) else { return false };
+    let inspection = leasehold::blocking::block_on(leases.inspect(&plan.resource));
+    inspection.is_ok_and(|inspection| inspection.record.is_some_and(|record| record.lease_id == outer))
+}

@@ -1,0 +1,276 @@
+//! Keeping the lease while the command runs, and judging how both ended.
+
+use std::{ffi::OsString, pin::Pin, time::Duration};
+
+use leasehold::{
+    Belief, Ended as Released, Kind, Lease, LeaseHandle, Leases, Loss,
+    blocking::block_on,
+    core::{
+        record::Renewed,
+        request::Renewal,
+        window::{Margin, Reading, Window},
+    },
+};
+
+use super::{Note, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
+use crate::supervise::{Ended, Event, Front, GuardEvent, Resumed, Start, Status, StopReason, kill_margin};
+
+/// After a loss to another holder nothing is owed to the command but a moment to notice.
+const DYING_BREATH: Duration = Duration::from_millis(100);
+
+/// What the lease has to say.
+enum Word {
+    /// A good renewal moved the deadline on.
+    Extended(Reading),
+    /// It is lost.
+    Lost(Loss),
+}
+
+type Listening = Pin<Box<dyn Future<Output = Word>>>;
+
+/// The lease on its side, the guard on the other.
+struct Keeping<'a> {
+    plan: &'a Plan,
+    leases: &'a Leases,
+    front: Front,
+    lease: Option<Lease>,
+    listening: Listening,
+    /// When the lease was last known to end, on BOOTTIME: to judge whether the command ended before.
+    closes_ns: u64,
+    loss: Option<Loss>,
+    notes: &'a mut Vec<Note>,
+}
+
+/// Starts the command and stays with it to the end.
+pub(super) fn keep(
+    plan: &Plan,
+    mut front: Front,
+    leases: &Leases,
+    lease: Lease,
+    notes: &mut Vec<Note>,
+) -> Verdict {
+    let closes = lease.closes();
+    if let Err(reason) = front.start(start(plan, leases, &lease, closes)) {
+        drop(front);
+        let _ = block_on(lease.release());
+        return Verdict::Failed(system("the command could not be handed to the guard", &reason));
+    }
+    let listening = listen(lease.handle(), closes);
+    let closes_ns = closes.boot_ns;
+    Keeping { plan, leases, front, lease: Some(lease), listening, closes_ns, loss: None, notes }.run()
+}
+
+fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading) -> Start {
+    let set = |name: &str, value: String| (OsString::from(name), OsString::from(value));
+    Start {
+        set_env: vec![
+            set("LEASEHOLD_RESOURCE", plan.resource.as_str().to_owned()),
+            set("LEASEHOLD_TOKEN", lease.token().to_string()),
+            set("LEASEHOLD_LEASE_ID", lease.lease_id().to_string()),
+            set("LEASEHOLD_HOLDER_ID", leases.holder_id().to_string()),
+            set("LEASEHOLD_TTL_MS", plan.ttl.as_millis().to_string()),
+            set("LEASEHOLD_NAMESPACE", plan.namespace.to_string()),
+            // Free of secrets, and absolute: `leasehold check` in the command asks the same coordinator from any folder.
+            set("LEASEHOLD_URL", leases.profile().place.clone()),
+        ],
+        remove_env: Vec::new(),
+        deadline_ns: closes.boot_ns,
+        grace: plan.grace,
+        kill_margin: kill_margin(plan.ttl.as_duration()),
+        handoff: handoff::encode(&lease.belief()),
+        kill_leftovers: plan.kill_leftovers,
+    }
+}
+
+fn listen(lease: LeaseHandle, known: Reading) -> Listening {
+    Box::pin(async move {
+        match lease.closes_after(known).await {
+            Some(closes) => Word::Extended(closes),
+            None => Word::Lost(lease.lost().await),
+        }
+    })
+}
+
+impl Keeping<'_> {
+    fn run(mut self) -> Verdict {
+        let waker = self.front.waker();
+        loop {
+            while let Some(word) =
+                self.lease.as_ref().and_then(|_| poll_once(self.listening.as_mut(), &waker))
+            {
+                self.hear(word);
+            }
+            match self.front.next_event(None) {
+                Ok(Event::Guard(GuardEvent::ChildStopped { signal })) => self.suspend(signal),
+                Ok(Event::Guard(GuardEvent::SpawnFailed { errno })) => return self.not_started(errno),
+                Ok(Event::Guard(GuardEvent::Ended(ended))) => return self.ended(ended),
+                Ok(Event::Guard(GuardEvent::Died { left })) => {
+                    self.notes.push(Note::GuardDied);
+                    let status = Some(Status::Signal(libc::SIGKILL));
+                    return self.ended(Ended {
+                        status,
+                        at_ns: 0,
+                        stopped: None,
+                        killed: true,
+                        left,
+                        released: false,
+                    });
+                }
+                Ok(Event::Signal(signal)) if signal.signo == libc::SIGTERM => {
+                    // The command has it; the lease is kept until the command has really ended.
+                    self.lease.iter().for_each(|lease| lease.drain());
+                }
+                Ok(_) => {}
+                Err(reason) => {
+                    // Dropping the front ends the command. Its lease runs out by itself.
+                    return Verdict::Failed(system("the command can no longer be watched", &reason));
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, word: Word) {
+        match word {
+            Word::Extended(closes) => {
+                self.closes_ns = closes.boot_ns;
+                // A guard that is gone is learnt of by the next event.
+                let _ = self.front.remote().extend(closes.boot_ns);
+                if let Some(lease) = &self.lease {
+                    self.listening = listen(lease.handle(), closes);
+                }
+            }
+            Word::Lost(loss) => {
+                let grace = match &loss {
+                    // Renewals are refused, but the resource stays busy until the old deadline: time to end well. At the
+                    // deadline itself the guard has acted already.
+                    Loss::Revoked { freed: false, .. } | Loss::WindowClosed | Loss::MaxHold => {
+                        self.plan.grace
+                    }
+                    _ => DYING_BREATH.min(self.plan.grace),
+                };
+                self.loss = Some(loss);
+                self.listening = Box::pin(std::future::pending());
+                let _ = self.front.remote().stop(grace);
+            }
+        }
+    }
+
+    /// The command was stopped: the guard renews while this process is stopped too.
+    fn suspend(&mut self, signal: i32) {
+        let Some(Ok(belief)) = self.lease.take().map(Lease::hand_off) else { return };
+        self.listening = Box::pin(std::future::pending());
+        match self.front.suspend(signal, handoff::encode(&belief)) {
+            Ok(Resumed::Held { deadline_ns, lost: false }) => self.take_back(belief, deadline_ns),
+            Ok(Resumed::Held { lost: true, .. }) => self.loss = Some(self.ask_why(belief)),
+            // What happened meanwhile is the next event.
+            Ok(Resumed::Over) => {}
+            // The deadline stands, and the guard keeps it.
+            Err(_) => self.loss = Some(Loss::WindowClosed),
+        }
+    }
+
+    /// The guard learnt that the lease is lost, and not why: the coordinator knows.
+    fn ask_why(&self, belief: Belief) -> Loss {
+        let renewal = Renewal {
+            resource: belief.identity.resource,
+            lease_id: belief.identity.lease_id,
+            token: belief.identity.token,
+            ttl: belief.ttl,
+            lock_delay: Duration::ZERO,
+        };
+        match block_on(self.leases.renew_once(renewal)) {
+            Ok(Renewed::Gone(gone)) => gone.into(),
+            _ => Loss::WindowClosed,
+        }
+    }
+
+    /// Goes on renewing from where the guard has come to.
+    fn take_back(&mut self, mut belief: Belief, deadline_ns: u64) {
+        let window = Window::new(belief.sent, belief.ttl, Margin::DEFAULT, self.leases.profile().clock);
+        let moved = Duration::from_nanos(deadline_ns.saturating_sub(window.closes().boot_ns));
+        belief.sent = belief.sent.plus(moved);
+        self.closes_ns = self.closes_ns.max(deadline_ns);
+        match request(self.plan, self.leases).resume(belief) {
+            Ok(lease) => {
+                self.listening = listen(lease.handle(), lease.closes());
+                self.lease = Some(lease);
+            }
+            Err(loss) => {
+                self.loss = Some(loss);
+                let _ = self.front.remote().stop(Duration::ZERO);
+            }
+        }
+    }
+
+    fn not_started(mut self, errno: i32) -> Verdict {
+        self.release(false);
+        Verdict::NotStarted { errno }
+    }
+
+    /// The command has ended, and so has the guard.
+    fn ended(mut self, ended: Ended) -> Verdict {
+        let stopped = ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers);
+        if !ended.left.is_empty() && ended.stopped.is_some() {
+            // Something of the tree still runs: the lease must not pass to another before its TTL is over.
+            self.notes.push(Note::Unkillable(ended.left));
+            let loss = self.why_stopped();
+            let _ = self.lease.take().map(Lease::hand_off);
+            return Verdict::Lost(loss);
+        }
+        if !ended.left.is_empty() {
+            self.notes.push(Note::Leftovers(ended.left));
+        }
+        // The guard ends everything before the deadline; the front may have been told later than that.
+        let in_time = ended.released
+            || (ended.at_ns != 0 && ended.at_ns < self.closes_ns)
+            || self.lease.as_ref().is_some_and(|lease| lease.check().is_ok());
+        let Some(status) = ended.status.filter(|_| in_time && !stopped) else {
+            let loss = self.why_stopped();
+            self.release(false);
+            return Verdict::Lost(loss);
+        };
+        let succeeded = status == Status::Code(0);
+        // A guard that released did so without a word of success.
+        let recorded = !ended.released && self.release(succeeded);
+        if succeeded && self.plan.once_per.is_some() && !recorded {
+            return Verdict::SuccessUnrecorded;
+        }
+        Verdict::Command(status)
+    }
+
+    /// Why the command had to stop: what the lease says, or what it would have said at the deadline.
+    fn why_stopped(&self) -> Loss {
+        if let Some(loss) = &self.loss {
+            return loss.clone();
+        }
+        let Some(lease) = &self.lease else { return Loss::WindowClosed };
+        if let Err(loss) = lease.check() {
+            return loss;
+        }
+        let capped = self
+            .plan
+            .max_hold
+            .is_some_and(|limit| lease.belief().opened.plus(limit).boot_ns <= lease.closes().boot_ns);
+        if capped { Loss::MaxHold } else { Loss::WindowClosed }
+    }
+
+    /// Ends the lease; the work has ended. True when the coordinator confirmed that it was held to the end.
+    fn release(&mut self, succeeded: bool) -> bool {
+        let Some(lease) = self.lease.take() else { return false };
+        let answer =
+            block_on(async { if succeeded { lease.complete().await } else { lease.release().await } });
+        match answer {
+            Ok(Released::Released) => true,
+            Ok(Released::Lost(loss)) => {
+                self.loss.get_or_insert(loss);
+                false
+            }
+            Err(error) => {
+                // Certainly no effect or unknown: for whoever waits it is the same, the TTL runs out.
+                debug_assert!(error.kind() != Kind::Invalid, "{error}");
+                self.notes.push(Note::NotReleased(error));
+                false
+            }
+        }
+    }
+}

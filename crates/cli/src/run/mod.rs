@@ -1,0 +1,137 @@
+//! `run`: a command under a lease.
+//!
+//! Joins two rooms that do not know each other: [`crate::supervise`] knows processes and deadlines, the library knows
+//! leases. The main thread is the front; it waits for signals, for the guard and for the lease in one place, and nothing
+//! here prints: what happened is a [`Verdict`], what is worth a line beside it a [`Note`].
+//!
+//! ```text
+//!   fork the guard ─▶ connect ─▶ acquire (wait) ─▶ start the command ─▶ keep ─▶ release ─▶ verdict
+//!                                                                        │ ▲
+//!                                              each good renewal moves the guard's deadline on
+//! ```
+
+mod acquire;
+mod caretaker;
+mod handoff;
+mod keep;
+mod poll;
+pub(crate) mod say;
+
+use std::{ffi::OsString, io, time::Duration};
+
+use leasehold::{
+    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Wait,
+    core::{holder::Identity, policy::Policy},
+};
+
+use crate::supervise::{Front, Process, Status};
+
+/// Everything `run` needs to know, checked.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// How to reach the coordinator.
+    pub(crate) connect: ConnectBuilder,
+    pub(crate) namespace: Namespace,
+    pub(crate) resource: Resource,
+    /// The command and its arguments; never empty.
+    pub(crate) command: Vec<OsString>,
+    pub(crate) ttl: Ttl,
+    pub(crate) wait: Wait,
+    /// Between asking the tree to end and killing it.
+    pub(crate) grace: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) once_per: Option<Duration>,
+    pub(crate) kill_leftovers: bool,
+}
+
+impl Plan {
+    fn policy(&self) -> Result<Policy, Invalid> {
+        Policy::builder(self.ttl).max_hold(self.max_hold).build()
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// The command ended under its lease: its status is ours.
+    Command(Status),
+    /// The command could not be started.
+    NotStarted {
+        /// The operating system's reason.
+        errno: i32,
+    },
+    /// Nothing needed doing.
+    AlreadyDone(Done),
+    /// Not granted within the wait.
+    Refused(Box<Refusal>),
+    /// The resource is held by the very run that this one is part of.
+    Nested,
+    /// The coordinator could not be asked, or nobody knows.
+    Failed(Error),
+    /// A signal ended the wait for the lease.
+    Interrupted(i32),
+    /// The lease was lost while the command ran.
+    Lost(Loss),
+    /// The command succeeded, and nobody knows whether that was recorded.
+    SuccessUnrecorded,
+}
+
+/// Something worth a line beside the verdict.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// Descendants of the command live on, without the lease.
+    Leftovers(Vec<Process>),
+    /// These could not be killed; the lease was not released.
+    Unkillable(Vec<Process>),
+    /// The release was not confirmed.
+    NotReleased(Error),
+    /// The guard was killed.
+    GuardDied,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) verdict: Verdict,
+    pub(crate) notes: Vec<Note>,
+    /// The grant, when there was one.
+    pub(crate) lease: Option<Identity>,
+    /// The client, when it connected. To be closed: a claim may still have to be taken back.
+    pub(crate) leases: Option<Leases>,
+}
+
+/// Runs the command under a lease. Must be called while the process has one thread. `granted` is told of the lease before
+/// the command starts.
+pub(crate) fn run(plan: &Plan, granted: impl FnOnce(&Lease, &Leases)) -> Outcome {
+    let mut outcome =
+        Outcome { verdict: Verdict::NotStarted { errno: 0 }, notes: Vec::new(), lease: None, leases: None };
+    outcome.verdict = match attempt(plan, granted, &mut outcome) {
+        Ok(verdict) | Err(verdict) => verdict,
+    };
+    outcome
+}
+
+/// Both arms end the run: `Err` before the command was started.
+fn attempt(
+    plan: &Plan,
+    granted: impl FnOnce(&Lease, &Leases),
+    outcome: &mut Outcome,
+) -> Result<Verdict, Verdict> {
+    let policy = plan.policy().map_err(|invalid| Verdict::Failed(invalid.into()))?;
+    let caretaker = caretaker::LeaseCaretaker { connect: plan.connect.clone(), policy };
+    let forked = Front::fork(plan.command.clone(), caretaker);
+    let mut front = forked
+        .map_err(|reason| Verdict::Failed(system("the guard process could not be started", &reason)))?;
+    let waiting = acquire::Waiting::begin();
+    let leases = &*outcome.leases.insert(waiting.connect(plan, &mut front)?);
+    let lease = waiting.acquire(plan, &mut front, leases)?;
+    outcome.lease = Some(lease.belief().identity);
+    granted(&lease, leases);
+    Ok(keep::keep(plan, front, leases, lease, &mut outcome.notes))
+}
+
+/// An error of the operating system in something that needs no coordinator.
+fn system(what: &str, reason: &io::Error) -> Error {
+    Error::new(Kind::Unavailable, format!("{what}: {reason}"))
+        .advise("free processes, memory or file descriptors")
+}

@@ -1,0 +1,181 @@
+//! Each promise of `run` by a test of that name.
+
+use leasehold_testkit::process::{Signal, wait_until};
+
+use crate::bench::{Bench, LONG, code, is_alive};
+
+/// Three generations: the command, a child of it, and a daemon in a session of its own that nobody waits for. Each writes
+/// its pid and would run for ever; the command ignores TERM.
+const FAMILY: &str = r#"
+    trap '' TERM
+    sh -c 'echo $$ >"$D/child"; exec sleep 1000' &
+    setsid sh -c 'echo $$ >"$D/daemon"; exec sleep 1000' </dev/null >/dev/null 2>&1 &
+    echo $$ >"$D/command"
+    while :; do sleep 1000; done
+"#;
+
+fn family(bench: &Bench) -> Vec<String> {
+    ["command", "child", "daemon"].iter().map(|name| bench.line(name)).collect()
+}
+
+/// 1: the whole tree is stopped before the local deadline, although the wrapper does not run.
+#[test]
+fn promise_1_a_holder_stopped_past_its_ttl_finds_its_tree_dead_and_itself_lost() {
+    let mut bench = Bench::new();
+    let holder = bench.start("holder", &["run", "r", "--ttl", "2s", "--", "sh", "-c", FAMILY]);
+    let pids = family(&bench);
+    holder.stop().unwrap();
+    // The successor is let in by the TTL alone; by then nothing of the tree may be left.
+    let successor = bench.leasehold(&["run", "r", "--wait", "1m", "--", "sh", "-c", &dead_or_alive(&pids)]);
+    assert_eq!(String::from_utf8_lossy(&successor.stdout), "all dead\n", "{successor:?}");
+    holder.resume().unwrap();
+    assert_eq!(holder.wait(LONG).unwrap().code(), Some(79), "{}", holder.outcome());
+    assert!(holder.stderr().unwrap().contains("the lease on r was lost"), "{}", holder.outcome());
+}
+
+/// A script that says whether any of these is alive.
+fn dead_or_alive(pids: &[String]) -> String {
+    let look = |pid: &String| format!("grep -qs '^State:.[^ZX]' /proc/{pid}/status && left=\"$left {pid}\";");
+    let script: String = std::iter::once("left=;".to_owned()).chain(pids.iter().map(look)).collect();
+    script + "if [ -z \"$left\" ]; then echo all dead; else echo \"alive:$left\"; fi"
+}
+
+/// 2: signals reach the command, and TERM begins a drain: the lease is kept until the command has really ended.
+#[test]
+fn promise_2_term_reaches_the_command_and_the_lease_is_kept_until_it_has_ended() {
+    let mut bench = Bench::new();
+    let script = r#"trap 'echo got >"$D/term"' TERM; echo up >"$D/up"
+        while [ ! -e "$D/go" ]; do sleep 0.02; done; exit 5"#;
+    let holder = bench.start("holder", &["run", "r", "--ttl", "1s", "--", "sh", "-c", script]);
+    bench.line("up");
+    holder.signal(Signal::SIGTERM).unwrap();
+    bench.line("term");
+    // Well past the TTL it is still held: renewals go on.
+    for _ in 0..15 {
+        std::process::Command::new("sleep").arg("0.1").status().unwrap();
+        assert_eq!(code(&bench.leasehold(&["run", "r", "-q", "--", "true"])), 75);
+    }
+    std::fs::write(bench.path("go"), "").unwrap();
+    assert_eq!(holder.wait(LONG).unwrap().code(), Some(5));
+    assert_eq!(code(&bench.leasehold(&["run", "r", "--", "true"])), 0);
+}
+
+/// 3: kill -9 of the wrapper ends the tree and lets the waiter in at once, long before the TTL.
+#[test]
+fn promise_3_kill_9_of_the_wrapper_ends_the_tree_and_lets_the_waiter_in() {
+    let mut bench = Bench::new();
+    let holder = bench.start("holder", &["run", "r", "--ttl", "10m", "--", "sh", "-c", FAMILY]);
+    let pids = family(&bench);
+    let script = dead_or_alive(&pids);
+    let waiter = bench.start("waiter", &["run", "r", "--wait", "5m", "--", "sh", "-c", &script]);
+    bench.shows("r", "\"waiting\":1");
+    holder.kill().unwrap();
+    assert!(waiter.wait(LONG).unwrap().success(), "{}", waiter.outcome());
+    assert_eq!(waiter.stdout().unwrap(), "all dead\n");
+}
+
+/// 3, with the guard killed too: within the TTL and a second.
+#[test]
+fn promise_3_with_the_guard_killed_too_the_ttl_lets_the_waiter_in() {
+    let mut bench = Bench::new();
+    let holder = bench.start(
+        "holder",
+        &[
+            "run",
+            "r",
+            "--ttl",
+            "2s",
+            "--",
+            "sh",
+            "-c",
+            "echo $PPID >$D/guard; echo $$ >$D/command; exec sleep 1000",
+        ],
+    );
+    let (guard, command) = (bench.line("guard"), bench.line("command"));
+    // The front first, so that it cannot clean up after the guard; both before either could act.
+    holder.stop().unwrap();
+    std::process::Command::new("sh")
+        .args(["-c", &format!("kill -9 {guard} {}", holder.pid())])
+        .status()
+        .unwrap();
+    let waiter = bench.leasehold(&["run", "r", "--wait", "1m", "--", "sh", "-c", &dead_or_alive(&[command])]);
+    assert_eq!(String::from_utf8_lossy(&waiter.stdout), "all dead\n");
+}
+
+/// 4: a daemonised grandchild neither keeps the lease nor makes the wrapper wait for a pipe it inherited.
+#[test]
+fn promise_4_a_daemon_left_behind_keeps_neither_the_lease_nor_the_wrapper() {
+    let bench = Bench::new();
+    let script = r#"setsid sh -c 'echo $$ >"$D/daemon"; exec sleep 1000' & while [ ! -s "$D/daemon" ]; do sleep 0.01; done"#;
+    let mut command = bench.command(&["run", "r", "--", "sh", "-c", script]);
+    command
+        .env("D", bench.path(""))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut wrapper = command.spawn().unwrap();
+    let status = wait_until("the wrapper's end", LONG, || wrapper.try_wait().unwrap()).unwrap();
+    assert!(status.success());
+    assert_eq!(code(&bench.leasehold(&["run", "r", "--", "true"])), 0, "the lease is free");
+    let daemon = bench.line("daemon");
+    assert!(is_alive(&daemon), "it is left alone");
+    std::process::Command::new("kill").args(["-9", &daemon]).status().unwrap();
+    let output = wrapper.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("left running without it") && said.contains(&daemon), "{said}");
+}
+
+#[test]
+fn promise_4_leftovers_are_ended_on_request() {
+    let bench = Bench::new();
+    let script = r#"setsid sh -c 'echo $$ >"$D/daemon"; exec sleep 1000' & while [ ! -s "$D/daemon" ]; do sleep 0.01; done"#;
+    let output = bench
+        .command(&["run", "r", "--kill-leftovers", "--", "sh", "-c", script])
+        .env("D", bench.path(""))
+        .output()
+        .unwrap();
+    assert_eq!((code(&output), is_alive(&bench.line("daemon"))), (0, false));
+}
+
+/// 5: an exit code is never mangled, and a report says whose it is.
+#[test]
+fn promise_5_exit_codes_pass_unchanged_and_the_report_says_whose_they_are() {
+    let bench = Bench::new();
+    for expected in [0, 1, 2, 64, 69, 75, 79, 80, 125, 126, 127, 130, 255] {
+        let script = format!("exit {expected}");
+        let output =
+            bench.leasehold(&["run", "r", "--report", "report.json", "-E", "9", "--", "sh", "-c", &script]);
+        assert_eq!((code(&output), output.stderr.is_empty()), (expected, true), "{output:?}");
+        assert!(bench.text("report.json").contains("\"source\":\"command\""));
+    }
+    for signal in ["TERM", "KILL", "INT", "SEGV"] {
+        let output =
+            bench.leasehold(&["run", "r", "--", "sh", "-c", &format!("ulimit -c 0; kill -{signal} $$")]);
+        assert!(output.status.code().is_none(), "the wrapper dies of SIG{signal} too: {output:?}");
+    }
+    let held = bench.leasehold(&["acquire", "r", "--ttl", "1h"]);
+    assert!(held.status.success());
+    let refused = bench.leasehold(&["run", "r", "--report", "report.json", "--", "true"]);
+    assert_eq!(code(&refused), 75);
+    assert!(bench.text("report.json").contains("\"source\":\"leasehold\""));
+    assert_eq!(code(&bench.leasehold(&["run", "r", "-E", "9", "--", "true"])), 9, "-E moves ours");
+}
+
+/// The lease outlives its TTL for as long as the command runs.
+#[test]
+fn a_command_longer_than_the_ttl_is_renewed_through() {
+    let bench = Bench::new();
+    let output = bench.leasehold(&[
+        "run",
+        "r",
+        "--ttl",
+        "500ms",
+        "--",
+        "sh",
+        "-c",
+        "sleep 2; leasehold=$LEASEHOLD_TOKEN; echo done $leasehold",
+    ]);
+    assert!(
+        output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with("done 1"),
+        "{output:?}"
+    );
+}

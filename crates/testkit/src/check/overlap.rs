@@ -1,0 +1,27 @@
+//! S1, exclusion: no two windows of one resource overlap.
+//!
+//! What breaks for a user: two processes believe at the same moment that they alone may act. Both run the migration, both
+//! send the money.
+
+use super::{GrantSpan, Violation, history::violation};
+
+/// The name under which it is reported.
+pub(super) const NAME: &str = "S1-overlap";
+
+pub(super) fn judge(_resource: &str, by_open: &[GrantSpan], violations: &mut Vec<Violation>) {
+    // The one that ends last so far: whoever opens before that end overlaps it.
+    let mut latest: Option<&GrantSpan> = None;
+    for span in by_open.iter().filter(|span| span.end_ns > span.open_ns) {
+        if let Some(before) = latest.filter(|before| span.open_ns < before.end_ns) {
+            let shared = before.end_ns.min(span.end_ns) - span.open_ns;
+            let text = format!(
+                "{} and {} both believed for {shared} ns: the first until {}, the second from {}",
+                before.granted.process, span.granted.process, before.end_ns, span.open_ns
+            );
+            violations.push(violation(NAME, text, &[&before.granted, &span.granted]));
+        }
+        if latest.is_none_or(|before| span.end_ns > before.end_ns) {
+            latest = Some(span);
+        }
+    }
+}
