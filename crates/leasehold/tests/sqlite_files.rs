@@ -50,7 +50,7 @@ impl Place {
     }
 
     fn try_open_with(&self, max_ttl: Option<Ttl>) -> Result<SqliteCoordinator, Error> {
-        let options = Options { max_ttl, clock: self.clock.clone() };
+        let options = Options { max_ttl, clock: self.clock.clone(), ..Options::default() };
         SqliteCoordinator::open(&self.path(), Namespace::default(), options)
     }
 

@@ -24,7 +24,7 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
 };
 
-use crate::coordinator::mailbox::lock;
+use crate::{clock, coordinator::mailbox::lock};
 
 /// Device and inode: what a path points at now.
 pub(super) type FileId = (u64, u64);
@@ -36,6 +36,9 @@ pub(super) fn file_id(metadata: &Metadata) -> FileId {
 /// The lock bytes. They lie far behind the horizon, which is read and written at the start of the file.
 const NEXT: libc::off_t = 4_096;
 const GATE: libc::off_t = 4_097;
+
+/// How long the next in line looks before it sleeps: a commit takes 80-300 µs on what people put such files on.
+const LOOK_US: u64 = 300;
 
 static OPEN: LazyLock<Mutex<HashMap<FileId, Weak<Gate>>>> = LazyLock::new(Mutex::default);
 
@@ -90,7 +93,7 @@ impl Gate {
     pub(super) fn pass(&self) -> io::Result<Passage<'_>> {
         let turn = lock(&self.turn);
         self.wait(NEXT)?;
-        let passed = self.wait(GATE);
+        let passed = if self.comes_free()? { Ok(()) } else { self.wait(GATE) };
         self.unlock(NEXT);
         passed?;
         Ok(Passage { gate: self, _turn: turn })
@@ -126,6 +129,19 @@ impl Gate {
         let alone = self.file.try_lock().is_ok();
         let _ = self.file.lock_shared();
         alone
+    }
+
+    /// Looks whether the gate comes free within about a commit. Only the one who is next looks, giving way to others: being
+    /// woken by the kernel instead would leave the disk idle for a good part of a commit each time.
+    fn comes_free(&self) -> io::Result<bool> {
+        let until_us = clock::boot_us().saturating_add(LOOK_US);
+        while !self.try_take(GATE)? {
+            if clock::boot_us() >= until_us {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+        Ok(true)
     }
 
     fn wait(&self, byte: libc::off_t) -> io::Result<()> {
