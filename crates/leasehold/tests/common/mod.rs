@@ -59,10 +59,10 @@ impl Faulty {
     }
 
     fn reach(&self) -> Result<(), Error> {
-        match self.faults.unreachable.load(Ordering::SeqCst) {
-            true => Err(Error::new(Kind::Unavailable, "the engine is down")),
-            false => Ok(()),
+        if self.faults.unreachable.load(Ordering::SeqCst) {
+            return Err(Error::new(Kind::Unavailable, "the engine is down"));
         }
+        Ok(())
     }
 }
 
