@@ -203,7 +203,7 @@ impl Worker {
             let wait = Duration::from_secs(60);
             let Some((lease, belief)) = self.acquire(resource, ttl, Some(wait)).await else { continue };
             // Some hold on for so long that they must renew.
-            let hold = if self.choices.one_in(8) { ttl * 3 / 2 } else { self.choose(1, 25) };
+            let hold = if self.choices.one_in(16) { ttl * 3 / 2 } else { self.choose(1, 25) };
             let until_ns = boot_ns() + u64::try_from(hold.as_nanos()).unwrap();
             self.hold(lease, belief, until_ns).await;
         }
