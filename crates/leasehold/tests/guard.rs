@@ -16,7 +16,8 @@ use std::{
 
 use common::{client, eventually, faulty, free, ms};
 use leasehold::{
-    Ended, Loss, Outcome, Refusal, Resource, State, blocking::block_on, coordinator::memory::MemoryStore,
+    Ended, Kind, Loss, Outcome, Refusal, Resource, State, Token, blocking::block_on,
+    coordinator::memory::MemoryStore,
 };
 
 #[tokio::test]
@@ -126,6 +127,23 @@ async fn equal_labels_are_different_holders() {
     assert_eq!(busy.holder.label.as_str(), two.label().as_str());
     assert!(busy.holder.holder_id == one.holder_id() && one.holder_id() != two.holder_id());
     assert_eq!(held.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn a_grant_whose_token_went_back_is_given_back_and_reported() {
+    let (leases, faults) = faulty(&MemoryStore::default()).await;
+    faults.forget_floors.store(true, Ordering::SeqCst);
+    let resource = Resource::new("r").unwrap();
+    let seen = leases.lease("r").acquire().await.unwrap().token();
+    // Somebody saw a token that the engine knows nothing of.
+    let higher = Token::new(seen.get() + 3_600_000_000).unwrap();
+    leases.raise_floor(&resource, higher);
+    free(&leases, "r").await;
+    let error = leases.lease("r").wait(ms(200)).attempt().await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.to_string().contains(&higher.to_string()), "{error}");
+    assert!(leases.inspect(&resource).await.unwrap().record.is_none(), "it was given back");
+    assert_eq!(leases.held(), 0);
 }
 
 /// A future that is ready tells its output; others are dropped where they stand.

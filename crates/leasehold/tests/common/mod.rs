@@ -32,6 +32,8 @@ pub struct Faults {
     pub lose_acquire_answers: AtomicUsize,
     /// Answers to acquires come this late; the acquires are applied at once.
     pub delay_acquire_answers_ms: AtomicUsize,
+    /// The engine is not told which tokens the client knows, as one that lost its memory would not act on it.
+    pub forget_floors: AtomicBool,
     /// Releases fail with Unavailable, this many times.
     pub refuse_releases: AtomicUsize,
     pub acquires: AtomicUsize,
@@ -78,7 +80,8 @@ impl Coordinator for Faulty {
             self.faults.acquires.fetch_add(1, Ordering::SeqCst);
             self.faults.claims.lock().unwrap().push(claim.lease_id);
             self.reach()?;
-            let answer = self.inner.acquire(claim).await;
+            let floor = claim.floor.filter(|_| !self.faults.forget_floors.load(Ordering::SeqCst));
+            let answer = self.inner.acquire(Claim { floor, ..claim }).await;
             let late = self.faults.delay_acquire_answers_ms.load(Ordering::SeqCst);
             if late > 0 {
                 tokio::time::sleep(ms(late as u64)).await;
