@@ -30,9 +30,12 @@ fn bench(mut args: Args) -> Result<(), Failure> {
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
         return Err(Failure::usage(format!("there is no benchmark '{name}'; there are: {known}")));
     }
+    // The command line is measured too.
+    run::run(&mut cargo(&["build", "--release", "-p", "leasehold-cli"]))?;
+    let program = run::root().join("target/release/leasehold");
     let example = format!("bench_{name}");
     let mut command = cargo(&["run", "--release", "-p", "leasehold", "--example", &example, "--"]);
-    run::run(command.args(passed_on))
+    run::run(command.env("LEASEHOLD_PROGRAM", program).args(passed_on))
 }
 
 fn names(tree: &Tree) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, path::Path, time::Duration};
 
-use leasehold::{ConnectBuilder, Error, Label, Leases, Wait, blocking::block_on, clock};
+use leasehold::{ConnectBuilder, Error, Kind, Label, Leases, Wait, clock};
 use nix::{
     sys::signal::Signal,
     unistd::{Uid, gethostname, getppid},
@@ -10,16 +10,19 @@ use nix::{
 
 use crate::{
     failure::Failure,
-    interrupt::Interrupts,
+    interrupt::{Interrupts, run_for},
     settings::{Settings, variable},
 };
 
 /// How long to pause before an unreachable coordinator is asked again (ours: four times a second is no load for any).
 const RETRY: Duration = Duration::from_millis(250);
+/// How long connecting may take (with a wait: at least).
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Connects once. `label` is the name of this run unless `--holder` gave one.
 pub(crate) fn connect(settings: &Settings, label: impl FnOnce() -> Label) -> Result<Leases, Failure> {
-    let leases = block_on(builder(settings, label).connect())?;
+    let leases =
+        run_for(CONNECT_LIMIT, builder(settings, label).connect()).unwrap_or_else(|| Err(silent()))?;
     tell(settings, &leases);
     Ok(leases)
 }
@@ -43,11 +46,18 @@ pub(crate) fn connect_within(
     let builder = builder(settings, label);
     let started_us = clock::boot_us();
     loop {
-        let answer = match interrupts.run(builder.clone().connect()) {
-            Ok(answer) => answer,
-            Err(signal) => return Ok(Connected::Interrupted(signal)),
+        // One long attempt rather than many short ones: what is given up may leave a thread behind that waits for the engine.
+        let limit = match left(wait, gone_since(started_us)) {
+            Wait::For(left) => left.max(CONNECT_LIMIT),
+            Wait::Forever => Duration::MAX,
+            Wait::No => CONNECT_LIMIT,
         };
-        let left = left(wait, Duration::from_micros(clock::boot_us().saturating_sub(started_us)));
+        let answer = match run_for(limit, interrupts.watching(builder.clone().connect())) {
+            Some(Ok(answer)) => answer,
+            Some(Err(signal)) => return Ok(Connected::Interrupted(signal)),
+            None => Err(silent()),
+        };
+        let left = left(wait, gone_since(started_us));
         match answer {
             Ok(leases) => {
                 tell(settings, &leases);
@@ -63,6 +73,16 @@ pub(crate) fn connect_within(
             Err(error) => return Err(error.without_effect().into()),
         }
     }
+}
+
+fn gone_since(started_us: u64) -> Duration {
+    Duration::from_micros(clock::boot_us().saturating_sub(started_us))
+}
+
+/// Connecting asks for nothing, so nothing can have been changed.
+fn silent() -> Error {
+    Error::new(Kind::Unavailable, format!("the coordinator did not answer within {CONNECT_LIMIT:?} of connecting"))
+        .advise("look whether it is reachable; for a lease file, whether a process that uses it is stopped (state T in ps)")
 }
 
 fn may_retry(error: &Error, left: Wait) -> bool {

@@ -7,8 +7,8 @@ use std::{
     io,
     pin::pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    task::{Poll, Waker},
-    thread,
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
     time::Duration,
 };
 
@@ -71,8 +71,13 @@ impl Interrupts {
 
     /// Runs a future of the library on this thread; drops it when a signal arrives.
     pub(crate) fn run<T>(&self, future: impl Future<Output = T>) -> Result<T, Signal> {
+        block_on(self.watching(future))
+    }
+
+    /// The future, or the signal that came before it was ready.
+    pub(crate) async fn watching<T>(&self, future: impl Future<Output = T>) -> Result<T, Signal> {
         let mut future = pin!(future);
-        block_on(poll_fn(|context| {
+        poll_fn(|context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Ok(output));
             }
@@ -82,7 +87,33 @@ impl Interrupts {
             }
             state.waker = Some(context.waker().clone());
             Poll::Pending
-        }))
+        })
+        .await
+    }
+}
+
+/// Runs a future on this thread for at most `limit`; `None` when that was not enough, and the future is dropped. For what
+/// has no timers of its own yet: everything before the library is connected.
+pub(crate) fn run_for<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let started_us = clock::boot_us();
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        let gone = Duration::from_micros(clock::boot_us().saturating_sub(started_us));
+        match limit.checked_sub(gone) {
+            Some(left) if !left.is_zero() => thread::park_timeout(left),
+            _ => return None,
+        }
     }
 }
 
@@ -133,6 +164,12 @@ mod tests {
             "Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001002\nSigCgt:\t0000000000000440\n";
         assert_eq!(ignored(status), 0x1002);
         assert_eq!((ignored(""), ignored("SigIgn:\tx\n")), (0, 0));
+    }
+
+    #[test]
+    fn a_limit_ends_a_future_that_is_never_ready() {
+        assert_eq!(run_for(Duration::from_secs(60), async { 5 }), Some(5));
+        assert_eq!(run_for(Duration::from_millis(5), std::future::pending::<()>()), None);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Output {
 
     /// Says something that is worth knowing only with `-v`.
     pub(crate) fn detail(self, text: impl FnOnce() -> String) {
-        if self.verbose {
+        if self.verbose && !self.json {
             say(&format!("leasehold: {}", text()));
         }
     }

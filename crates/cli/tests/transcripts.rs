@@ -6,6 +6,7 @@
 //! $ leasehold acquire nightly --ttl 1h          a command for bash; `> ` continues it
 //! <TOKEN1>                                      its standard output
 //! ! leasehold: …                                its standard error
+//! ~                                             an empty line of either
 //! = 75                                          its exit code, when it is not 0
 //! ```
 //!
@@ -63,18 +64,20 @@ fn check(file: &Path) -> Result<(), Failed> {
     .into())
 }
 
+/// From the first line that differs to the last.
 fn difference(written: &str, played: &str) -> String {
+    let (written, played): (Vec<&str>, Vec<&str>) = (written.lines().collect(), played.lines().collect());
+    let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| pairs.take_while(|(a, b)| a == b).count();
+    let before = same(&mut written.iter().zip(&played));
+    let room = written.len().min(played.len()) - before;
+    let after = same(&mut written.iter().rev().zip(played.iter().rev())).min(room);
     let mut text = String::new();
-    let (mut left, mut right) = (written.lines(), played.lines());
-    loop {
-        match (left.next(), right.next()) {
-            (None, None) => return text,
-            (a, b) if a == b => {}
-            (a, b) => {
-                text.push_str(&format!("- {}\n+ {}\n", a.unwrap_or("(end)"), b.unwrap_or("(end)")));
-            }
+    for (sign, lines) in [('-', &written), ('+', &played)] {
+        for line in &lines[before..lines.len() - after] {
+            text.push_str(&format!("{sign} {line}\n"));
         }
     }
+    text
 }
 
 /// The transcript with what its commands say now.
@@ -120,7 +123,8 @@ fn perform(command: &str, folder: &Path, normal: &mut Normal) -> Result<String, 
     let mut said = String::new();
     for (prefix, bytes) in [("", output.stdout), ("! ", output.stderr)] {
         for line in String::from_utf8(bytes)?.lines() {
-            said.push_str(&format!("{prefix}{}\n", normal.line(line)));
+            let line = if line.is_empty() { "~".to_owned() } else { normal.line(line) };
+            said.push_str(&format!("{prefix}{line}\n"));
         }
     }
     match output.status.code() {

@@ -12,6 +12,7 @@
 //! ```
 
 use std::{
+    cell::Cell,
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
@@ -20,6 +21,30 @@ use std::{
 };
 
 use crate::{ConnectBuilder, Ended, Error, LeaseHandle, LeaseRequest, NotAcquired, Outcome};
+
+thread_local! {
+    /// How many times over this thread has said that it may block.
+    static MAY_BLOCK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// True while this thread may block: a coordinator may then do on it what it would else hand to a thread of its own.
+pub(crate) fn may_block() -> bool {
+    MAY_BLOCK.get() > 0
+}
+
+/// Says, for as long as `work` runs, that this thread may block for as long as a disk takes. [`block_on`] does so itself;
+/// this is for an event loop of one's own that polls a future of this crate.
+pub fn allowed<T>(work: impl FnOnce() -> T) -> T {
+    struct Count;
+    impl Drop for Count {
+        fn drop(&mut self) {
+            MAY_BLOCK.set(MAY_BLOCK.get() - 1);
+        }
+    }
+    MAY_BLOCK.set(MAY_BLOCK.get() + 1);
+    let _count = Count;
+    work()
+}
 
 /// Runs a future of this crate on the calling thread. They need no runtime: timers and I/O are the driver's.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -33,7 +58,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
-        match future.as_mut().poll(&mut context) {
+        match allowed(|| future.as_mut().poll(&mut context)) {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park(),
         }

@@ -27,9 +27,11 @@ pub(crate) fn run(args: &args::Renew, settings: &Settings) -> Result<Exit, Failu
     };
     match block_on(leases.renew_once(renewal))? {
         Renewed::Extended { ttl } => {
-            record.ttl = ttl;
-            // Where the grant lasted longer than that already, its end has stayed.
-            record.remaining = record.remaining.max(ttl.as_duration());
+            // Where the grant lasts longer than that already, it stays as it is.
+            if ttl.as_duration() >= record.remaining {
+                record.ttl = ttl;
+                record.remaining = ttl.as_duration();
+            }
             let line = named.line(&leases, Some(&record));
             settings
                 .output

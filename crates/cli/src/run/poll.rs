@@ -7,6 +7,8 @@ use std::{
     task::{Context, Poll, Wake},
 };
 
+use leasehold::blocking::allowed;
+
 use crate::supervise::Waker;
 
 struct Ring(Waker);
@@ -17,10 +19,11 @@ impl Wake for Ring {
     }
 }
 
-/// Polls `future` once; when it becomes ready later, the front is woken.
+/// Polls `future` once; when it becomes ready later, the front is woken. Nothing else runs on the main thread, and the
+/// guard keeps the deadline: it may block for as long as a disk takes.
 pub(super) fn poll_once<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>, waker: &Waker) -> Option<T> {
     let waker = std::task::Waker::from(Arc::new(Ring(waker.clone())));
-    match future.poll(&mut Context::from_waker(&waker)) {
+    match allowed(|| future.poll(&mut Context::from_waker(&waker))) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
     }

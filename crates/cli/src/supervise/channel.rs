@@ -43,13 +43,24 @@ impl Channel {
     }
 
     /// Reads one packet, without waiting.
-    pub(super) fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Packet> {
-        buffer.resize(MAX_PACKET, 0);
+    pub(super) fn receive(&self) -> io::Result<Packet> {
+        // Asking for the length first is cheaper than having room for the longest packet.
+        let Some(length) = self.read(&mut [], MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)? else {
+            return Ok(Packet::Nothing);
+        };
+        if length == 0 {
+            return Ok(Packet::End);
+        }
+        let mut packet = vec![0; length];
+        self.read(&mut packet, MsgFlags::empty())?;
+        Ok(Packet::Bytes(packet))
+    }
+
+    fn read(&self, buffer: &mut [u8], flags: MsgFlags) -> io::Result<Option<usize>> {
         loop {
-            return match recv(self.0.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => Ok(Packet::End),
-                Ok(length) => Ok(Packet::Bytes(buffer.get(..length).unwrap_or_default().to_vec())),
-                Err(Errno::EAGAIN) => Ok(Packet::Nothing),
+            return match recv(self.0.as_raw_fd(), buffer, flags | MsgFlags::MSG_DONTWAIT) {
+                Ok(length) => Ok(Some(length)),
+                Err(Errno::EAGAIN) => Ok(None),
                 // A peer that ended without reading everything makes the kernel say so once, ahead of what that peer
                 // had sent before: its last word is still to be read.
                 Err(Errno::EINTR | Errno::ECONNRESET) => continue,

@@ -135,7 +135,6 @@ pub struct Front {
     held: Vec<Received>,
     /// The next SIGCONT ends a suspension.
     suspended: bool,
-    buffer: Vec<u8>,
 }
 
 impl Front {
@@ -197,7 +196,6 @@ impl Front {
             backlog: VecDeque::new(),
             held: Vec::new(),
             suspended: false,
-            buffer: Vec::new(),
         })
     }
 
@@ -342,7 +340,7 @@ impl Front {
     /// The next message; `Tell` has no word for the death of the guard, so its end is translated here.
     fn receive(&mut self) -> io::Result<Option<Tell>> {
         loop {
-            match self.remote.0.receive(&mut self.buffer)? {
+            match self.remote.0.receive()? {
                 Packet::Nothing => return Ok(None),
                 Packet::Bytes(packet) => {
                     // What cannot be read was not sent by our guard.

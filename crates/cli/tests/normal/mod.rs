@@ -65,15 +65,12 @@ fn runs(line: &str, start: &str, end: impl Fn(&str) -> Option<(usize, String)>) 
     while let Some(at) = rest.find(start) {
         let after = &rest[at + start.len()..];
         out.push_str(&rest[..at]);
-        match end(after) {
-            Some((length, text)) => {
-                out.push_str(&text);
-                rest = &after[length..];
-            }
-            None => {
-                out.push_str(start);
-                rest = after;
-            }
+        if let Some((length, text)) = end(after) {
+            out.push_str(&text);
+            rest = &after[length..];
+        } else {
+            out.push_str(start);
+            rest = after;
         }
     }
     out + rest

@@ -13,6 +13,7 @@ tests! {
     what_nohup_ignores_stays_ignored,
     kill_0_by_the_command_comes_back_once,
     a_stop_aimed_at_the_front_stops_and_continues_both,
+    a_stop_of_the_whole_group_keeps_the_lease,
     an_alarm_set_before_us_is_the_command_s,
 }
 
@@ -171,6 +172,23 @@ fn a_stop_aimed_at_the_front_stops_and_continues_both() {
     assert_eq!(front.code(), Some(6), "log:\n{log}");
     assert!(world.text("log").matches("renewed").count() <= kept + 1, "one may have been under way");
     nap();
+}
+
+fn a_stop_of_the_whole_group_keeps_the_lease() {
+    let world = World::new();
+    let options = ["--ttl", "1500", "--grace", "300", "--renew"];
+    let mut front =
+        world.sh(&options, "echo $$ >> $D/pids; while ! [ -e $D/end ]; do sleep 0.01; done; exit 6");
+    let command = world.pids(1)[0];
+    kill(-front.pid(), libc::SIGSTOP);
+    wait_for("both stopped", || (state(front.pid()) == 'T' && state(command) == 'T').then_some(()));
+    wait_for("renewals by the guard", || (world.text("log").matches("renewed").count() > 8).then_some(()));
+    assert_eq!((state(front.pid()), state(command)), ('T', 'T'));
+    kill(-front.pid(), libc::SIGCONT);
+    wait_for("taken back", || world.text("log").contains("Held {").then_some(()));
+    wait_for("both running", || (state(front.pid()) != 'T' && state(command) != 'T').then_some(()));
+    world.touch("end");
+    assert_eq!(front.code(), Some(6), "log:\n{}", world.text("log"));
 }
 
 fn an_alarm_set_before_us_is_the_command_s() {

@@ -164,8 +164,10 @@ fn a_pager_works() {
     tty.type_keys("G");
     tty.expect("line-499");
     // A pager that is still painting may overlook the key, with us or without.
-    let log = world.text("log");
-    let pid = log.split("pid: ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let pid = wait_for("the pager's pid", || {
+        let log = world.text("log");
+        log.split_once("pid: ")?.1.split_once(' ').map(|(pid, _)| pid.to_owned())
+    });
     let asleep = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ");
     wait_for("a pager that waits", || {
         let still = (0..20).all(|_| {

@@ -25,12 +25,11 @@ pub(super) struct Link {
     channel: Channel,
     front: i32,
     gone: bool,
-    buffer: Vec<u8>,
 }
 
 impl Link {
     pub(super) fn new(channel: Channel, front: i32) -> Self {
-        Self { channel, front, gone: false, buffer: Vec::new() }
+        Self { channel, front, gone: false }
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -44,7 +43,7 @@ impl Link {
 
     pub(super) fn hear(&mut self) -> io::Result<Heard> {
         loop {
-            match self.channel.receive(&mut self.buffer)? {
+            match self.channel.receive()? {
                 Packet::Nothing => return Ok(Heard::Nothing),
                 Packet::End => return Ok(Heard::End),
                 Packet::Bytes(packet) => {

@@ -93,14 +93,13 @@ impl Birth {
 
 /// `None`: the front ended before it had anything to start.
 fn wait_for_start(channel: &Channel) -> io::Result<Option<Start>> {
-    let mut buffer = Vec::new();
     loop {
         let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(other) => return Err(other.into()),
         }
-        match channel.receive(&mut buffer)? {
+        match channel.receive()? {
             Packet::End => return Ok(None),
             Packet::Nothing => {}
             Packet::Bytes(packet) => {

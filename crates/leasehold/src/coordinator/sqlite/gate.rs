@@ -15,7 +15,7 @@ use std::{
     io,
     os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, Weak},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError, Weak},
     time::Duration,
 };
 
@@ -94,6 +94,30 @@ impl Gate {
         self.unlock(NEXT);
         passed?;
         Ok(Passage { gate: self, _turn: turn })
+    }
+
+    /// The right to write, if it is to be had at once.
+    pub(super) fn try_pass(&self) -> io::Result<Option<Passage<'_>>> {
+        let turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        // Both locks, as those who wait take them: nobody who waits is overtaken.
+        if !self.try_take(NEXT)? {
+            return Ok(None);
+        }
+        let passed = self.try_take(GATE);
+        self.unlock(NEXT);
+        Ok(passed?.then_some(Passage { gate: self, _turn: turn }))
+    }
+
+    fn try_take(&self, byte: libc::off_t) -> io::Result<bool> {
+        match fcntl(&self.file, FcntlArg::F_SETLK(&record(libc::F_WRLCK, byte))) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// True when no other process has the database of this lock file open. Only asked by a creator, who has passed.
@@ -187,7 +211,9 @@ mod tests {
         assert!(gate.is_in_place());
         let passage = gate.pass().unwrap();
         assert!(gate.is_alone(&passage));
+        assert!(gate.try_pass().unwrap().is_none(), "one turn at a time within a process too");
         drop(passage);
+        drop(gate.try_pass().unwrap().expect("the gate is free"));
         std::fs::remove_file(path_for(&database)).unwrap();
         assert!(!gate.is_in_place());
     }

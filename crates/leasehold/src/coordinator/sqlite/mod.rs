@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   callers ──▶ inbox ──▶ worker thread ──▶ gate ──▶ BEGIN IMMEDIATE … COMMIT ──▶ wakes, answers
-//!   (futures)   (queue)   (one connection)  (lock)   (all that has gathered)
+//!   (futures)   (queue)   (or a caller      (lock)   (all that has gathered)
+//!                          that may block)
 //! ```
 //!
 //! All processes on one kernel share `CLOCK_BOOTTIME`, so expiry needs no agreement between clocks: the file stores boot
@@ -64,7 +65,7 @@ use self::{
     request::{Reply, Request},
     session::{Context, Session},
     wake::{Bell, Ringer},
-    worker::{Inbox, Job, Worker},
+    worker::{Desk, Job, Server},
 };
 use super::mailbox::Mailbox;
 use crate::{
@@ -90,11 +91,12 @@ impl Default for Options {
 
 /// A coordinator of one namespace in a SQLite file.
 ///
-/// Opening and calling it blocks nothing: a thread of its own does the work. It is not for use after `fork`.
+/// Calling it blocks nothing: a thread of its own does the work, unless the caller says that it may block
+/// ([`crate::blocking`]). It is not for use after `fork`.
 #[derive(Debug)]
 pub struct SqliteCoordinator {
     profile: Profile,
-    inbox: Arc<Inbox>,
+    desk: Arc<Desk>,
     mailbox: Arc<Mailbox>,
     bell: Bell,
     generation: u32,
@@ -126,19 +128,14 @@ impl SqliteCoordinator {
         let ringer = Ringer::new(bell.address(), Arc::clone(&mailbox)).map_err(failed)?;
         let max_ttl = told_max_ttl.or(session.max_ttl(&namespace)?).unwrap_or(Ttl::LOCAL_MAX);
         let setting = Setting { namespace, place: place.to_owned(), told_max_ttl, own: bell.address() };
-        let inbox = Arc::new(Inbox::default());
-        let worker = Worker {
-            path,
-            max_ttl,
-            inbox: Arc::clone(&inbox),
-            context: Context { setting, ringer, clock: options.clock },
-            session: Some(session),
-        };
+        let context = Context { setting, ringer, clock: options.clock };
+        let desk = Arc::new(Desk::new(Server { path, max_ttl, context, session: Some(session) }));
+        let served = Arc::clone(&desk);
         std::thread::Builder::new()
             .name("leasehold-sqlite".to_owned())
-            .spawn(move || worker.run())
+            .spawn(move || served.run())
             .map_err(|error| failure::from_io("cannot start the thread of the lease file", &error))?;
-        Ok(Self { profile: profile(place, max_ttl), inbox, mailbox, bell, generation: fork::generation() })
+        Ok(Self { profile: profile(place, max_ttl), desk, mailbox, bell, generation: fork::generation() })
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Error> {
@@ -151,7 +148,8 @@ impl SqliteCoordinator {
             .advise("a forked child must open its own"));
         }
         let (answer, answered) = oneshot::channel();
-        self.inbox.send(Job { request, answer: Some(answer) }, &self.profile.place);
+        let job = Job { request, answer: Some(answer) };
+        self.desk.submit(job, &self.profile.place, crate::blocking::may_block());
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
@@ -166,7 +164,7 @@ impl Drop for SqliteCoordinator {
     fn drop(&mut self) {
         // In a forked child the threads do not exist, and the socket is the parent's as well.
         if fork::generation() == self.generation {
-            self.inbox.close();
+            self.desk.inbox.close();
             self.bell.silence();
         }
     }

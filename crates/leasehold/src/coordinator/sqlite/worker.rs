@@ -1,8 +1,11 @@
-//! The thread that owns the connection, and the queue in front of it.
+//! The thread that serves requests, and the queue in front of it.
 //!
 //! Whatever has gathered while the disk was busy becomes the next transaction; a lone request never waits for company.
 //! The queue is emptied only *after* the gate has been passed and the transaction has begun: until then a request that
 //! is dropped has certainly no effect, and one that cannot be served is answered so.
+//!
+//! A caller that may block (the blocking API says so) serves the queue itself when nobody else does and the gate stands
+//! open: that spares it the way to the thread and back, which costs about as much as the disk.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::{
     failure,
-    gate::Passage,
+    gate::{Gate, Passage},
     request::{Reply, Request},
     session::{Context, Done, Session},
 };
@@ -73,6 +76,21 @@ struct State {
 }
 
 impl Inbox {
+    /// Leaves a job for whoever serves next, and wakes nobody: the sender serves at once.
+    fn leave(&self, job: Job) {
+        let mut state = lock(&self.state);
+        state.jobs.push_back(job);
+        self.length.store(state.jobs.len(), Ordering::Release);
+    }
+
+    fn rouse(&self) {
+        self.arrived.notify_one();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.length.load(Ordering::Acquire) == 0
+    }
+
     /// Leaves a job. Fails the jobs in the queue when the worker has been kept at the gate for too long.
     pub(super) fn send(&self, job: Job, place: &str) {
         let mut state = lock(&self.state);
@@ -169,74 +187,134 @@ fn stuck(place: &str) -> Error {
         .advise("look for a stopped process that uses the file (state T in ps) and continue or end it")
 }
 
-/// The thread's own.
+/// The queue, and what serves it: the thread, or a caller in its stead.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct Desk {
+    pub(super) inbox: Inbox,
+    server: Mutex<Server>,
+}
+
+/// What it takes to serve.
+#[derive(Debug)]
+pub(super) struct Server {
     pub(super) path: PathBuf,
     pub(super) max_ttl: Ttl,
-    pub(super) inbox: Arc<Inbox>,
     pub(super) context: Context,
     pub(super) session: Option<Session>,
 }
 
-impl Drop for Worker {
-    /// Also when the thread panics: requests must not wait for a worker that is gone.
+/// Also when the thread panics: requests must not wait for a worker that is gone.
+struct Abandon<'a>(&'a Inbox);
+
+impl Drop for Abandon<'_> {
     fn drop(&mut self) {
-        self.inbox.abandon();
+        self.0.abandon();
     }
 }
 
-impl Worker {
-    /// Serves until the inbox is closed.
-    pub(super) fn run(mut self) {
+impl Desk {
+    pub(super) fn new(server: Server) -> Self {
+        Self { inbox: Inbox::default(), server: Mutex::new(server) }
+    }
+
+    /// The thread: serves until the inbox is closed.
+    pub(super) fn run(&self) {
+        let _gone = Abandon(&self.inbox);
         while let Some(writing) = self.inbox.wait() {
-            if let Err(error) = self.serve(writing) {
-                let error = error.at(&self.context.setting.place);
+            let mut server = lock(&self.server);
+            // A caller may have served meanwhile.
+            if !self.inbox.is_empty()
+                && let Err(error) = server.serve(&self.inbox, writing)
+            {
+                let error = error.at(&server.context.setting.place);
                 refuse(self.inbox.take(true), &error);
             }
         }
     }
 
-    /// Serves what has gathered. An error is for all of it, and nothing was changed.
-    fn serve(&mut self, writing: bool) -> Result<(), Error> {
+    /// Has a job done: by this thread when it may block and nothing stands in the way, else by the worker.
+    pub(super) fn submit(&self, job: Job, place: &str, may_block: bool) {
+        if may_block
+            && let Ok(mut server) = self.server.try_lock()
+            && self.inbox.is_empty()
+        {
+            let writing = job.request.writes();
+            self.inbox.leave(job);
+            if !server.serve_now(&self.inbox, writing) {
+                self.inbox.rouse();
+            }
+        } else {
+            self.inbox.send(job, place);
+        }
+    }
+}
+
+impl Server {
+    /// The open session: the one there is, or a new one with what is at the path now, when the file was lost or failed.
+    fn session(&mut self) -> Result<&mut Session, Error> {
         let session = match self.session.take() {
             Some(session) => session,
-            // The file was lost, or failed: begin anew, with what is at the path now.
             None => Session::open(&self.path, self.max_ttl, &*self.context.clock)?,
         };
-        let session = self.session.insert(session);
-        if !writing {
-            return self.transact(None);
-        }
-        let gate = session.gate(&self.path, &self.context)?;
-        self.inbox.at_gate(Some(clock::boot_us()));
-        let passage = gate.pass();
-        self.inbox.at_gate(None);
-        let passage = passage.map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
-        self.transact(Some(passage))
+        Ok(self.session.insert(session))
     }
 
-    fn transact(&mut self, passage: Option<Passage<'_>>) -> Result<(), Error> {
+    /// Serves what has gathered. An error is for all of it, and nothing was changed.
+    fn serve(&mut self, inbox: &Inbox, writing: bool) -> Result<(), Error> {
+        if !writing {
+            return self.transact(inbox, None);
+        }
+        let gate = self.gate()?;
+        inbox.at_gate(Some(clock::boot_us()));
+        let passage = gate.pass();
+        inbox.at_gate(None);
+        let passage = passage.map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
+        self.transact(inbox, Some(passage))
+    }
+
+    /// The same without waiting at the gate. False when the worker must do it.
+    fn serve_now(&mut self, inbox: &Inbox, writing: bool) -> bool {
+        let served = if writing {
+            let Ok(gate) = self.gate() else { return false };
+            let Ok(Some(passage)) = gate.try_pass() else { return false };
+            self.transact(inbox, Some(passage))
+        } else {
+            self.transact(inbox, None)
+        };
+        served.is_ok()
+    }
+
+    fn gate(&mut self) -> Result<Arc<Gate>, Error> {
+        self.session()?;
+        let Self { session, path, context, .. } = self;
+        match session {
+            Some(session) => session.gate(path, context),
+            None => Err(ended(&context.setting.place)),
+        }
+    }
+
+    fn transact(&mut self, inbox: &Inbox, passage: Option<Passage<'_>>) -> Result<(), Error> {
+        self.session()?;
         let Some(session) = &mut self.session else { return Ok(()) };
         let in_place = session
             .is_in_place(&self.path)
             .map_err(|error| failure::from_io("cannot look at the lease file", &error))?;
         if !in_place {
             self.session = None;
-            self.lost();
+            self.lost(inbox);
             return Ok(());
         }
         session.begin(passage.is_some())?;
-        let jobs = self.inbox.take(passage.is_some());
+        let jobs = inbox.take(passage.is_some());
         let requests: Vec<&Request> = jobs.iter().map(|job| &job.request).collect();
         let done = session.apply(&requests, &self.context, passage.as_ref());
         drop(passage);
-        self.finish(jobs, done);
+        self.finish(inbox, jobs, done);
         Ok(())
     }
 
     /// Tells: first those who can go on elsewhere, then those who asked.
-    fn finish(&mut self, jobs: Vec<Job>, done: Done) {
+    fn finish(&mut self, inbox: &Inbox, jobs: Vec<Job>, done: Done) {
         if !done.healthy {
             self.session = None;
         }
@@ -244,7 +322,7 @@ impl Worker {
             let heard = self.context.ringer.ring(&ring.address, ring.lease_id);
             if let Some(resource) = ring.reserved.filter(|_| !heard) {
                 let job = Job { request: Request::PassOver(resource), answer: None };
-                self.inbox.send(job, &self.context.setting.place);
+                inbox.send(job, &self.context.setting.place);
             }
         }
         for (job, answer) in jobs.into_iter().zip(done.answers) {
@@ -256,14 +334,14 @@ impl Worker {
         }
     }
 
-    fn lost(&self) {
+    fn lost(&self, inbox: &Inbox) {
         let error = Error::new(Kind::Unavailable, "the lease file was removed or replaced by another")
             .at(&self.context.setting.place)
             .advise(
                 "leases of the old file are lost; claims go to the file that is there now, once the old leases have ended",
             );
         tracing::error!(path = %self.path.display(), "the lease file was removed or replaced; its leases are lost");
-        for job in self.inbox.take(true) {
+        for job in inbox.take(true) {
             let answer = job.request.lost(&error);
             job.finish(answer);
         }
