@@ -221,6 +221,15 @@ impl Lease {
 
     /// Ends the lease. Call it when the work has really ended.
     ///
+    /// It takes the guard, so that what was released cannot be released again, or asked:
+    ///
+    /// ```compile_fail,E0382
+    /// # async fn example(lease: leasehold::Lease) {
+    /// let _ = lease.release().await;
+    /// let _ = lease.release().await;
+    /// # }
+    /// ```
+    ///
     /// **Cancel safety.** Dropping the future leaves the release to the background, as dropping the lease would.
     ///
     /// # Errors

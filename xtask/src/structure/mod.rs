@@ -9,6 +9,7 @@ mod core_purity;
 mod decisions;
 mod forbidden;
 mod manifests;
+mod named_tests;
 
 use crate::{Failure, run, tree::Tree};
 
@@ -20,6 +21,7 @@ const RULES: &[fn(&Tree) -> Vec<String>] = &[
     links::check,
     decisions::check,
     changelog::check,
+    named_tests::check,
 ];
 
 /// Checks every rule.

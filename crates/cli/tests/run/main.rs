@@ -6,5 +6,6 @@
 
 mod bench;
 mod contend;
+mod outages;
 mod outcomes;
 mod promises;

@@ -30,6 +30,10 @@ pub struct Faults {
     pub silent: AtomicBool,
     /// Acquires are applied and then fail with Unknown, this many times.
     pub lose_acquire_answers: AtomicUsize,
+    /// Answers to acquires come this late; the acquires are applied at once.
+    pub delay_acquire_answers_ms: AtomicUsize,
+    /// The engine is not told which tokens the client knows, as one that lost its memory would not act on it.
+    pub forget_floors: AtomicBool,
     /// Releases fail with Unavailable, this many times.
     pub refuse_releases: AtomicUsize,
     pub acquires: AtomicUsize,
@@ -76,7 +80,12 @@ impl Coordinator for Faulty {
             self.faults.acquires.fetch_add(1, Ordering::SeqCst);
             self.faults.claims.lock().unwrap().push(claim.lease_id);
             self.reach()?;
-            let answer = self.inner.acquire(claim).await;
+            let floor = claim.floor.filter(|_| !self.faults.forget_floors.load(Ordering::SeqCst));
+            let answer = self.inner.acquire(Claim { floor, ..claim }).await;
+            let late = self.faults.delay_acquire_answers_ms.load(Ordering::SeqCst);
+            if late > 0 {
+                tokio::time::sleep(ms(late as u64)).await;
+            }
             if take_one(&self.faults.lose_acquire_answers) {
                 return Err(Error::new(Kind::Unknown, "the answer was lost"));
             }

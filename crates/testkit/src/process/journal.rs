@@ -54,7 +54,25 @@ impl Journal {
     /// # Errors
     /// When it cannot be written.
     pub fn note(&mut self, resource: &str, lease_id: LeaseId, what: What) -> io::Result<()> {
-        let line = Event::now(&self.process, resource, lease_id, what).line()?;
-        self.file.write_all(line.as_bytes())
+        self.write(&Event::now(&self.process, resource, lease_id, what))
+    }
+
+    /// Writes an event of an earlier moment: when a question was about to be asked whose answer is known by now. A
+    /// process that was paused in between was right at that moment, and at no later one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_at(&mut self, at_ns: u64, resource: &str, lease_id: LeaseId, what: What) -> io::Result<()> {
+        self.write(&Event {
+            at_ns,
+            process: self.process.clone(),
+            resource: resource.to_owned(),
+            lease_id,
+            what,
+        })
+    }
+
+    fn write(&mut self, event: &Event) -> io::Result<()> {
+        self.file.write_all(event.line()?.as_bytes())
     }
 }

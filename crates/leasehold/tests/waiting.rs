@@ -1,0 +1,62 @@
+//! Claims that wait: what a short TTL means for them, and answers that come too late.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use common::{client, eventually, faulty, ms};
+use leasehold::{NotAcquired, Outcome, Refusal, Resource, coordinator::memory::MemoryStore};
+
+/// A waiter has no lease that could run out while it waits: its TTL counts from the claim that was granted.
+#[tokio::test]
+async fn a_waiter_with_a_short_ttl_behind_a_long_holder_gets_a_whole_window() {
+    let store = MemoryStore::default();
+    let (one, two) = (client(&store, "one").await, client(&store, "two").await);
+    let held = one.lease("r").ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    let waiter = tokio::spawn(async move {
+        let lease = two.lease("r").ttl(ms(400)).wait_forever().acquire().await.unwrap();
+        (lease.remaining(), lease.check(), lease)
+    });
+    eventually("a waiter", async || one.inspect(&Resource::new("r").unwrap()).await.unwrap().waiting == 1)
+        .await;
+    // Several of its TTLs.
+    tokio::time::sleep(ms(1_500)).await;
+    let _ = held.release().await.unwrap();
+    let (remaining, check, _lease) = waiter.await.unwrap();
+    assert!(remaining.is_some_and(|left| left > ms(100)), "{remaining:?}");
+    assert_eq!(check, Ok(()));
+}
+
+#[tokio::test]
+async fn a_grant_whose_answer_comes_too_late_is_given_back_and_asked_for_again() {
+    let (leases, faults) = faulty(&MemoryStore::default()).await;
+    faults.delay_acquire_answers_ms.store(150, Ordering::SeqCst);
+    let refused = leases.lease("r").ttl(ms(100)).attempt().await.unwrap();
+    assert!(matches!(refused, Outcome::Refused(Refusal::TooLate)), "{refused:?}");
+    let resource = Resource::new("r").unwrap();
+    assert!(leases.inspect(&resource).await.unwrap().record.is_none(), "it was given back");
+
+    let healed = async {
+        eventually("a second claim", async || faults.acquires.load(Ordering::SeqCst) >= 2).await;
+        faults.delay_acquire_answers_ms.store(0, Ordering::SeqCst);
+    };
+    let waiting = leases.lease("r").ttl(ms(100)).wait(Duration::from_secs(10)).acquire();
+    let (lease, ()) = tokio::join!(waiting, healed);
+    assert_eq!(lease.unwrap().check(), Ok(()));
+    let claims = faults.claims.lock().unwrap().clone();
+    assert_ne!(claims.first(), claims.last(), "a claim that was given back is not asked for again");
+}
+
+#[tokio::test]
+async fn the_ttl_of_the_holder_counts_and_not_that_of_the_claimant() {
+    let store = MemoryStore::default();
+    let (one, two) = (client(&store, "one").await, client(&store, "two").await);
+    let held = one.lease("r").ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    // Many of the claimant's TTLs go by.
+    let error = two.lease("r").ttl(ms(50)).wait(ms(600)).acquire().await.unwrap_err();
+    let NotAcquired::Refused { refusal, .. } = error else { panic!("{error}") };
+    let Refusal::Busy(busy) = *refusal else { panic!("{refusal:?}") };
+    assert!(busy.holder.remaining > Duration::from_secs(30), "{busy:?}");
+    assert_eq!(held.check(), Ok(()));
+}
