@@ -11,7 +11,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{File, Metadata, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
@@ -78,7 +78,11 @@ impl Gate {
         }
         let file = open_like(&path, std::fs::metadata(database).ok().as_ref())?;
         let id = file_id(&file.metadata()?);
-        file.try_lock_shared().or_else(|_| file.lock_shared())?;
+        patiently(|| match file.try_lock_shared() {
+            Ok(()) => Ok(Some(())),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        })?;
         let gate = Arc::new(Self { file, path, id, turn: Mutex::new(()) });
         open.insert(id, Arc::downgrade(&gate));
         Ok(gate)
@@ -97,6 +101,11 @@ impl Gate {
         self.unlock(NEXT);
         passed?;
         Ok(Passage { gate: self, _turn: turn })
+    }
+
+    /// Waits for the right to write, for as long as opening a file may take.
+    pub(super) fn pass_soon(&self) -> io::Result<Passage<'_>> {
+        patiently(|| self.try_pass())
     }
 
     /// The right to write, if it is to be had at once.
@@ -188,6 +197,24 @@ fn record(kind: libc::c_int, byte: libc::off_t) -> libc::flock {
         l_start: byte,
         l_len: 1,
         l_pid: 0,
+    }
+}
+
+/// Opening a file may take this long; then whoever keeps the lock file is stopped, not slow.
+const OPEN_LIMIT_US: u64 = 5_000_000;
+
+/// Tries until there is something. Only opening waits so, because nobody may wait for ever to be told that a file cannot be
+/// opened, and the kernel's own waiting has no limit.
+fn patiently<T>(mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+    let until_us = clock::boot_us().saturating_add(OPEN_LIMIT_US);
+    loop {
+        if let Some(found) = attempt()? {
+            return Ok(found);
+        }
+        if clock::boot_us() >= until_us {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 

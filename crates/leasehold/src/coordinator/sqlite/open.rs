@@ -70,7 +70,8 @@ pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error>
         )
     })?;
     if existing == Nature::Absent {
-        let passage = gate.pass().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
+        let passage =
+            gate.pass_soon().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
         // Another may have made it while we waited.
         if schema::nature(path)? == Nature::Absent {
             let pause = pause_after_loss(&gate, &passage, &mine, local, max_ttl, now)?;
