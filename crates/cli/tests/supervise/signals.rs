@@ -149,8 +149,8 @@ fn state(pid: i32) -> char {
 fn a_stop_aimed_at_the_front_stops_and_continues_both() {
     let world = World::new();
     let options = ["--ttl", "1500", "--grace", "300", "--renew"];
-    let mut front =
-        world.sh(&options, "echo $$ >> $D/pids; while ! [ -e $D/end ]; do sleep 0.01; done; exit 6");
+    let script = "echo $$ >> $D/pids; while ! [ -e $D/end ]; do sleep 0.01; done; exit 6";
+    let mut front = world.run(&mut world.front(&options, &["bash", "-c", script]));
     let command = world.pids(1)[0];
     for _ in 0..5 {
         front.kill(libc::SIGTSTP);
