@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | run the contract's clauses against an engine | [`suite`] |
 //! | judge what really happened, after the fact | [`check`] |
-//! | have a small correct coordinator at hand | [`reference`] |
+//! | have a small correct coordinator at hand | [`reference`](mod@reference) |
 //! | see that the suite would have noticed | [`broken`] |
 //! | drive the engine's rules with random operations in virtual time | [`driver_random`] |
 //! | run real processes, stop and kill them, and collect what they saw | [`process`] |

@@ -13,7 +13,9 @@ use leasehold::{
 };
 
 use super::{Note, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
-use crate::supervise::{Ended, Event, Front, GuardEvent, Resumed, Start, Status, StopReason, kill_margin};
+use crate::supervise::{
+    Ended, Event, Front, GuardEvent, Resumed, Start, Status, StopReason, kill_margin, leave_stdio,
+};
 
 /// After a loss to another holder nothing is owed to the command but a moment to notice.
 const DYING_BREATH: Duration = Duration::from_millis(100);
@@ -102,6 +104,8 @@ impl Keeping<'_> {
             }
             match self.front.next_event(None) {
                 Ok(Event::Guard(GuardEvent::ChildStopped { signal })) => self.suspend(signal),
+                // From now on the pipes are the command's: a reader sees their end when the command closes them.
+                Ok(Event::Guard(GuardEvent::Started { .. })) => drop(leave_stdio()),
                 Ok(Event::Guard(GuardEvent::SpawnFailed { errno })) => return self.not_started(errno),
                 Ok(Event::Guard(GuardEvent::Ended(ended))) => return self.ended(ended),
                 Ok(Event::Guard(GuardEvent::Died { left })) => {

@@ -22,12 +22,15 @@
 //! This module knows processes, signals and deadlines. What a lease is, the [`Caretaker`] knows.
 //!
 //! ```no_run
-//! use leasehold_cli::supervise::{self, Caretaker, Event, Front, GuardEvent, Keeper, Process, Start, Status};
+//! use leasehold_cli::supervise::{self, Caretaker, Event, Front, GuardEvent, Keeper, Process, Renewal, Start, Status};
 //!
 //! struct Nobody;
+//! impl Keeper for Nobody {
+//!     fn renew(&mut self) -> Renewal { Renewal::Lost }
+//! }
 //! impl Caretaker for Nobody {
 //!     fn release(&self, _: &[u8]) {}
-//!     fn keep_alive(&self, _: &[u8]) -> Box<dyn Keeper> { unimplemented!() }
+//!     fn keep_alive(&self, _: &[u8]) -> Box<dyn Keeper> { Box::new(Nobody) }
 //!     fn unkillable(&self, _: &[u8], _: &[Process]) {}
 //! }
 //!

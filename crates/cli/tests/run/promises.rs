@@ -179,3 +179,18 @@ fn a_command_longer_than_the_ttl_is_renewed_through() {
         "{output:?}"
     );
 }
+
+/// A consumer sees the end of a pipe when the command closes it, although the command works on.
+#[test]
+fn a_pipe_that_the_command_closes_is_closed() {
+    let bench = Bench::new();
+    let script = "echo out; exec >&-; while [ ! -e go ]; do sleep 0.02; done";
+    let mut command = bench.command(&["run", "r", "--", "sh", "-c", script]);
+    let mut wrapper = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(wrapper.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert!(wrapper.try_wait().unwrap().is_none(), "the command still works");
+    std::fs::write(bench.path("go"), "").unwrap();
+    assert!(wrapper.wait().unwrap().success());
+    assert_eq!(said, "out\n");
+}
