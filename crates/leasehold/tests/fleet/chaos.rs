@@ -70,7 +70,9 @@ fn killed_and_stopped_workers_never_overlap_and_nobody_starves() {
     }
     let history = without_last_wishes(&world.history(), &dead);
     let report = history.judge_with(&Fairness { longest_wait: Some(CHAOS), least_share: 1 });
-    println!("{kills} kills, {stops} stops; {report}");
+    let refused =
+        history.events().iter().filter(|event| matches!(event.what, What::Write { admitted: false, .. }));
+    println!("{kills} kills, {stops} stops; {report}; {} writes refused", refused.count());
     assert!(report.is_clean(), "seed {seed}: {report}");
     let judged = report.judged;
     assert!(
