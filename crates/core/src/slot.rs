@@ -428,7 +428,8 @@ fn revoked(notice: &Notice, remaining: Duration) -> Gone {
     Gone::Revoked { by: notice.by.clone(), reason: notice.reason.clone(), remaining }
 }
 
-fn expiry(ttl: Ttl, lock_delay: Duration, now: Now) -> u64 {
+/// When a grant or renewal of `now` expires, µs of the engine's clock.
+pub fn expiry(ttl: Ttl, lock_delay: Duration, now: Now) -> u64 {
     now.clock_us.saturating_add(ttl.as_micros()).saturating_add(micros(lock_delay))
 }
 

@@ -137,9 +137,12 @@ fn open_sqlite(
     max_ttl: Option<Ttl>,
     namespace: &Namespace,
 ) -> Result<Arc<dyn Coordinator>, Error> {
+    use tokio::runtime::Handle;
+
     use crate::coordinator::sqlite::{Options, SqliteCoordinator, default_path};
     let path = path.unwrap_or_else(default_path);
-    let options = Options { max_ttl, ..Options::default() };
+    // Called on the driver's runtime, which has I/O and lives as long as the coordinator.
+    let options = Options { max_ttl, reactor: Handle::try_current().ok(), ..Options::default() };
     Ok(Arc::new(SqliteCoordinator::open(&path, namespace.clone(), options)?))
 }
 

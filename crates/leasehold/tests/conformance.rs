@@ -122,7 +122,8 @@ impl Sqlite {
     fn open(&self, namespace: &Namespace, max_ttl: Option<Ttl>) -> SqliteCoordinator {
         let (clock, path) =
             self.spaces.get(namespace, |_| self.folder.path().join(format!("{namespace}.db")));
-        SqliteCoordinator::open(&path, namespace.clone(), Options { max_ttl, clock }).unwrap()
+        SqliteCoordinator::open(&path, namespace.clone(), Options { max_ttl, clock, ..Options::default() })
+            .unwrap()
     }
 }
 

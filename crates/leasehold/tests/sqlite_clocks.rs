@@ -52,7 +52,7 @@ struct Program {
 impl Program {
     fn open(folder: &TempDir, machine: &Arc<ManualClock>) -> Self {
         let clocks = Arc::new(Clocks { machine: machine.clone(), wall_ns: AtomicU64::new(0) });
-        let options = Options { max_ttl: None, clock: clocks.clone() };
+        let options = Options { clock: clocks.clone(), ..Options::default() };
         let coordinator = SqliteCoordinator::open(&file(folder), Namespace::default(), options).unwrap();
         let program = Self { coordinator, clocks };
         program.wall(0);

@@ -50,7 +50,7 @@ impl Place {
     }
 
     fn try_open_with(&self, max_ttl: Option<Ttl>) -> Result<SqliteCoordinator, Error> {
-        let options = Options { max_ttl, clock: self.clock.clone() };
+        let options = Options { max_ttl, clock: self.clock.clone(), ..Options::default() };
         SqliteCoordinator::open(&self.path(), Namespace::default(), options)
     }
 
@@ -397,4 +397,17 @@ async fn a_second_program_finds_what_the_first_was_told() {
     let seen = coordinator.inspect(claim(1).resource).await.unwrap();
     assert_eq!(seen.record.unwrap().token, first.token);
     assert!(matches!(coordinator.acquire(claim(2)).await.unwrap(), Acquired::Busy(_)));
+}
+
+/// Whoever opens a file is told within seconds that it cannot be had, instead of waiting for a stopped process.
+#[test]
+fn opening_does_not_wait_for_ever_for_a_lock_file_that_somebody_keeps() {
+    let place = Place::new();
+    let keeper = fs::File::create(place.lock_path()).unwrap();
+    keeper.lock().unwrap();
+    let error = place.try_open().unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.to_string().contains("stopped process"), "{error}");
+    keeper.unlock().unwrap();
+    place.open();
 }

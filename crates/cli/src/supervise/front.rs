@@ -133,8 +133,8 @@ pub struct Front {
     backlog: VecDeque<GuardEvent>,
     /// Signals from the terminal that came while the command was being started: does it have them?
     held: Vec<Received>,
-    /// The next SIGCONT ends a suspension.
-    suspended: bool,
+    /// Set between a suspension and the SIGCONT that ended it: does the command need that signal too?
+    continuing: Option<bool>,
 }
 
 impl Front {
@@ -195,7 +195,7 @@ impl Front {
             child: 0,
             backlog: VecDeque::new(),
             held: Vec::new(),
-            suspended: false,
+            continuing: None,
         })
     }
 
@@ -271,26 +271,36 @@ impl Front {
         }
         // A guard that is gone is learnt of below.
         let _gone = self.remote.ask(&Ask::Keep { handoff });
-        match self.await_answer(|tell| matches!(tell, Tell::Kept))? {
-            Answer::Over => return Ok(Resumed::Over),
-            // Continued already, perhaps together with us: stopping now would stop the wrong one.
-            _ if Stat::read(self.child).is_some_and(|stat| !stat.is_stopped()) => {}
-            Answer::Given(_) | Answer::Missing => {
-                self.suspended = true;
-                let foreground = Foreground::note(self.child);
-                stop_self(signal)?;
-                if let Some(foreground) = foreground {
-                    foreground.restore();
-                }
+        if matches!(self.await_answer(|tell| matches!(tell, Tell::Kept))?, Answer::Over) {
+            return Ok(Resumed::Over);
+        }
+        // Continued already, perhaps together with us: stopping now would stop the wrong one.
+        let stops = self.child_is_stopped();
+        if stops {
+            let foreground = Foreground::note(self.child);
+            stop_self(signal)?;
+            if let Some(foreground) = foreground {
+                foreground.restore();
             }
         }
+        // A shell continues the whole group, us perhaps a little earlier; the guard's answer is time enough for the
+        // command. It must be looked at now: soon the next Ctrl-Z may have stopped it again.
+        let needs_it = self.child_is_stopped();
         let _gone = self.remote.ask(&Ask::TakeBack);
-        match self.await_answer(|tell| matches!(tell, Tell::TakenBack { .. }))? {
+        let answer = self.await_answer(|tell| matches!(tell, Tell::TakenBack { .. }))?;
+        if stops {
+            self.continuing = Some(needs_it && self.child_is_stopped());
+        }
+        match answer {
             Answer::Given(Tell::TakenBack { deadline_ns, lost }) => Ok(Resumed::Held { deadline_ns, lost }),
             Answer::Over => Ok(Resumed::Over),
             // The guard is stuck: what it has reached is not known, so nothing is claimed.
             Answer::Given(_) | Answer::Missing => Ok(Resumed::Held { deadline_ns: 0, lost: false }),
         }
+    }
+
+    fn child_is_stopped(&self) -> bool {
+        Stat::read(self.child).is_some_and(|stat| stat.is_stopped())
     }
 
     /// Waits for a certain message; the others are kept for later.
@@ -391,10 +401,8 @@ impl Front {
     fn take_signal(&mut self, signal: Received) -> SignalEvent {
         let origin = origin(&signal, self.guard, self.leads_session);
         let continues = signal.signo == libc::SIGCONT && matches!(origin, Origin::Outside | Origin::Guard);
-        let if_stopped = continues && mem::take(&mut self.suspended);
-        // After a suspension a shell continues the whole group. Looked at here and not only by the guard: a late guard
-        // might find the command stopped by the next Ctrl-Z.
-        let has_it = if_stopped && Stat::read(self.child).is_some_and(|stat| !stat.is_stopped());
+        let resumption = if continues { self.continuing.take() } else { None };
+        let (if_stopped, has_it) = (resumption.is_some(), resumption == Some(false));
         let forwarded = match (self.phase, origin) {
             (Phase::Starting, Origin::Terminal) => {
                 self.held.push(signal);

@@ -78,21 +78,10 @@ impl Registry {
         inner.leases.remove(&lease.identity().lease_id);
     }
 
-    /// Puts a lease back on the agenda after something happened to it. True when the driver must be rung.
-    pub(super) fn reschedule(&self, lease: &Arc<Shared>) -> bool {
-        let wake = lease.look(|holder, now| holder.wake_in(now).map(|wake_in| after(now, wake_in)));
+    /// Puts leases back on the agenda after something happened to them. True when the driver must be rung.
+    pub(super) fn reschedule<'a>(&self, leases: impl Iterator<Item = &'a Arc<Shared>>) -> bool {
         let mut inner = lock(&self.inner);
-        match wake {
-            Some(at_ns) if inner.leases.contains_key(&lease.identity().lease_id) => {
-                inner.schedule(lease, at_ns)
-            }
-            Some(_) => false,
-            None => {
-                inner.unschedule(lease);
-                inner.leases.remove(&lease.identity().lease_id);
-                false
-            }
-        }
+        leases.fold(false, |ring, lease| inner.reschedule(lease) | ring)
     }
 
     /// Lets time act on every lease whose moment has come.
@@ -170,6 +159,20 @@ impl Registry {
 }
 
 impl Inner {
+    fn reschedule(&mut self, lease: &Arc<Shared>) -> bool {
+        let wake = lease.look(|holder, now| holder.wake_in(now).map(|wake_in| after(now, wake_in)));
+        match wake {
+            // Not on the agenda: released or handed off meanwhile.
+            Some(_) if lease.scheduled_ns.load(Ordering::Relaxed) == u64::MAX => false,
+            Some(at_ns) => self.schedule(lease, at_ns),
+            None => {
+                self.unschedule(lease);
+                self.leases.remove(&lease.identity().lease_id);
+                false
+            }
+        }
+    }
+
     /// Puts a lease on the agenda. True when that is before the driver's alarm.
     fn schedule(&mut self, lease: &Arc<Shared>, at_ns: u64) -> bool {
         self.unschedule(lease);
@@ -184,7 +187,10 @@ impl Inner {
     }
 
     fn unschedule(&mut self, lease: &Shared) {
-        self.agenda.remove(&(lease.scheduled_ns.load(Ordering::Relaxed), lease.sequence));
+        let at_ns = lease.scheduled_ns.swap(u64::MAX, Ordering::Relaxed);
+        if at_ns != u64::MAX {
+            self.agenda.remove(&(at_ns, lease.sequence));
+        }
     }
 }
 

@@ -44,27 +44,28 @@ async fn send_batch(core: &Core, batch: Vec<Due>) {
     };
     // One draw for the batch: leases that were renewed together stay together.
     let random = core.jitter.draw();
-    let mut ring = false;
     match answers {
         Ok(answers) if answers.len() == batch.len() => {
-            for (due, answer) in batch.into_iter().zip(answers) {
-                ring |= apply(core, &due, answer, random);
+            for (due, answer) in batch.iter().zip(answers) {
+                apply(core, due, answer, random);
             }
         }
         Ok(_) => {
             let error = Error::new(Kind::Corrupt, "the coordinator did not answer every renewal");
-            ring = fail(core, &batch, &error);
+            fail(core, &batch, &error);
         }
-        Err(error) => ring = fail(core, &batch, &error),
+        Err(error) => fail(core, &batch, &error),
     }
-    if ring {
+    if core.registry.reschedule(batch.iter().map(|due| &due.lease)) {
         core.bell.notify_one();
     }
 }
 
 /// The whole batch failed.
-fn fail(core: &Core, batch: &[Due], error: &Error) -> bool {
-    batch.iter().fold(false, |ring, due| apply(core, due, Err(error.clone()), 0) | ring)
+fn fail(core: &Core, batch: &[Due], error: &Error) {
+    for due in batch {
+        apply(core, due, Err(error.clone()), 0);
+    }
 }
 
 /// How long an answer is waited for: a quarter of the TTL. A window that closes earlier is noticed by time.
@@ -72,8 +73,8 @@ fn patience(due: &Due) -> Duration {
     (due.renewal.ttl.as_duration() / 4).min(CALL_LIMIT)
 }
 
-/// Lets the lease know what became of its renewal. True when the driver must look again before its alarm.
-fn apply(core: &Core, due: &Due, answer: Result<Renewed, Error>, random: u64) -> bool {
+/// Lets the lease know what became of its renewal.
+fn apply(core: &Core, due: &Due, answer: Result<Renewed, Error>, random: u64) {
     let now = due.lease.now();
     match answer {
         Ok(answer) => due.lease.change(|holder| ((), holder.renewal_answered(due.sent, answer, now, random))),
@@ -87,5 +88,4 @@ fn apply(core: &Core, due: &Due, answer: Result<Renewed, Error>, random: u64) ->
             observe::renewal_failed(due.lease.identity(), core.holder_id, failures, &error);
         }
     }
-    core.registry.reschedule(&due.lease)
 }

@@ -4,7 +4,7 @@ use leasehold_core::{
     Error, LeaseId, Resource, Ttl,
     record::{Acquired, Released, Renewed, Revoked},
     request::{Claim, Release, Renewal, Revocation},
-    slot::{Fault, Freed, Now, Slot},
+    slot::{Fault, Freed, Now, Slot, expiry},
 };
 use rusqlite::Connection;
 
@@ -202,6 +202,13 @@ impl<'a> Step<'a> {
         }
         let space = self.space_id()?.unwrap_or_default();
         let name = renewal.resource.encode();
+        let at_us = expiry(renewal.ttl, renewal.lock_delay, now);
+        let span_us = at_us.saturating_sub(now.clock_us);
+        let stamp = Stamp { boot: self.clocks.my_id(self.connection)?, at_us, span_us };
+        if row::renew_at_once(self.connection, (space, &name), renewal, stamp, now)? {
+            self.effects.horizon_us = self.effects.horizon_us.max(at_us);
+            return Ok(Ok(Renewed::Extended { ttl: renewal.ttl }));
+        }
         let (mut slot, mut cell) = self.load(&name, now)?;
         let before = slot.clone();
         let answer = slot.renew(renewal, now);

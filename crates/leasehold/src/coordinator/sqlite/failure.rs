@@ -94,6 +94,8 @@ pub(super) fn from_io(doing: &str, error: &io::Error) -> Error {
         io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             Error::new(Kind::Invalid, what).advise("give the path of a file in a folder")
         }
+        io::ErrorKind::TimedOut => Error::new(Kind::Unavailable, what)
+            .advise("look for a stopped process that uses the file (state T in ps) and continue or end it"),
         _ => Error::new(Kind::Unavailable, what),
     }
 }

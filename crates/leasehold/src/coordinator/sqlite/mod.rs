@@ -57,7 +57,7 @@ use leasehold_core::{
     request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
     window::ClockRule,
 };
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot};
 
 pub use self::open::default_path;
 use self::{
@@ -81,11 +81,13 @@ pub struct Options {
     pub max_ttl: Option<Ttl>,
     /// The engine's clock. All processes on a file must use the same one: anything but [`SystemClock`] is for tests.
     pub clock: Arc<dyn Clock>,
+    /// A runtime with I/O that outlives the coordinator, to listen for wakes on; `None`: a thread of its own.
+    pub reactor: Option<Handle>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_ttl: None, clock: Arc::new(SystemClock) }
+        Self { max_ttl: None, clock: Arc::new(SystemClock), reactor: None }
     }
 }
 
@@ -97,7 +99,6 @@ impl Default for Options {
 pub struct SqliteCoordinator {
     profile: Profile,
     desk: Arc<Desk>,
-    mailbox: Arc<Mailbox>,
     bell: Bell,
     generation: u32,
 }
@@ -124,8 +125,8 @@ impl SqliteCoordinator {
         let session = Session::open(&path, told_max_ttl.unwrap_or(Ttl::LOCAL_MAX), &*options.clock)?;
         let failed = |error| failure::from_io("cannot listen for wakes", &error);
         let mailbox = Arc::new(Mailbox::default());
-        let bell = Bell::hang(Arc::clone(&mailbox)).map_err(failed)?;
-        let ringer = Ringer::new(bell.address(), Arc::clone(&mailbox)).map_err(failed)?;
+        let bell = Bell::hang(Arc::clone(&mailbox), options.reactor.as_ref()).map_err(failed)?;
+        let ringer = Ringer::new(bell.address(), mailbox).map_err(failed)?;
         let max_ttl = told_max_ttl.or(session.max_ttl(&namespace)?).unwrap_or(Ttl::LOCAL_MAX);
         let setting = Setting { namespace, place: place.to_owned(), told_max_ttl, own: bell.address() };
         let context = Context { setting, ringer, clock: options.clock };
@@ -135,7 +136,7 @@ impl SqliteCoordinator {
             .name("leasehold-sqlite".to_owned())
             .spawn(move || served.run())
             .map_err(|error| failure::from_io("cannot start the thread of the lease file", &error))?;
-        Ok(Self { profile: profile(place, max_ttl), desk, mailbox, bell, generation: fork::generation() })
+        Ok(Self { profile: profile(place, max_ttl), desk, bell, generation: fork::generation() })
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Error> {
@@ -242,6 +243,6 @@ impl Coordinator for SqliteCoordinator {
     }
 
     fn next_wake(&self) -> Pin<Box<dyn Future<Output = Wake> + Send + '_>> {
-        Box::pin(self.mailbox.next())
+        Box::pin(self.bell.next())
     }
 }

@@ -8,12 +8,15 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use leasehold_core::{Error, Kind, Ttl, slot::Now};
-use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
+use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal, params};
 
 use super::{
     boot::{Boot, Relation},
@@ -28,6 +31,11 @@ use super::{
 
 /// How long a transaction waits for a program that does not use our gate.
 const BUSY: Duration = Duration::from_secs(2);
+/// The log is moved into the database when it has this many pages: SQLite's own figure.
+const LOG_PAGES: u32 = 1_000;
+/// A process that comes to a log of this many pages moves it along in the background: the first one to open a file reads all
+/// of the log, which a command that is started every minute must not pay for each time.
+const LONG_LOG: u32 = 64;
 /// Statements kept ready: more than there are.
 const STATEMENTS: usize = 64;
 
@@ -35,6 +43,8 @@ const STATEMENTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) connection: Connection,
+    /// How long the log was after the last commit of ours, in pages.
+    pub(super) log_pages: Arc<AtomicU32>,
     pub(super) gate: Arc<Gate>,
     pub(super) clocks: Clocks,
     pub(super) id: FileId,
@@ -60,17 +70,20 @@ pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error>
         )
     })?;
     if existing == Nature::Absent {
-        let passage = gate.pass().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
+        let passage =
+            gate.pass_soon().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
         // Another may have made it while we waited.
         if schema::nature(path)? == Nature::Absent {
             let pause = pause_after_loss(&gate, &passage, &mine, local, max_ttl, now)?;
             make(path, &mine, pause, now)?;
         }
     }
-    let connection = connect(path)?;
+    let mut connection = connect(path)?;
+    let log_pages = watch_log(&mut connection)
+        .map_err(|error| failure::from_sql("cannot open the lease file", &error))?;
     let metadata =
         fs::metadata(path).map_err(|error| failure::from_io("cannot look at the lease file", &error))?;
-    Ok(Opened { connection, gate, clocks: Clocks::new(mine, local), id: file_id(&metadata) })
+    Ok(Opened { connection, log_pages, gate, clocks: Clocks::new(mine, local), id: file_id(&metadata) })
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -100,10 +113,36 @@ fn connect(path: &Path) -> Result<Connection, Error> {
         )
         .advise("put the file on a local disk"));
     }
-    connection
-        .execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000")
-        .map_err(failed)?;
+    connection.execute_batch("PRAGMA synchronous = FULL").map_err(failed)?;
     Ok(connection)
+}
+
+impl Opened {
+    /// True when the log is long for those who come next.
+    pub(super) fn has_long_log(&self) -> bool {
+        self.log_pages.load(Ordering::Relaxed) >= LONG_LOG
+    }
+
+    /// Moves the log into the database. Nobody waits for it, and nobody is kept from writing meanwhile.
+    pub(super) fn move_log(&self) {
+        let moved = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = moved {
+            tracing::debug!(%error, "the log of the lease file was not moved; the next process tries again");
+        }
+    }
+}
+
+/// Moves the log into the database each time it has grown to [`LOG_PAGES`], as SQLite does by itself, and tells how long
+/// the log is after each commit.
+fn watch_log(connection: &mut Connection) -> rusqlite::Result<Arc<AtomicU32>> {
+    let pages = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&pages);
+    connection.wal_hook(Some(move |log: &mut Wal, length: std::ffi::c_int| {
+        let length = length.unsigned_abs();
+        seen.store(length, Ordering::Relaxed);
+        if length >= LOG_PAGES { log.checkpoint() } else { Ok(()) }
+    }))?;
+    Ok(pages)
 }
 
 /// How long a new file must not grant, because an older one may have; in µs from now.

@@ -3,6 +3,7 @@
 use leasehold_core::{
     HolderId, Label, LeaseId, Token, Ttl,
     record::{End, EndReason, Notice},
+    request::Renewal,
     slot::{Held, Now, Slot},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -133,6 +134,36 @@ pub(super) fn insert(connection: &Connection, space: i64, resource: &str, now: N
         )?
         .execute(params![space, resource, signed(now.unix_us)])?;
     Ok(connection.last_insert_rowid())
+}
+
+/// Renews in one statement, where the row is just as [`Slot::renew`] would have it: the same lease id and token, not revoked,
+/// not expired by our own clock, and ending no later than asked. False: nothing was changed, and the slot must say why.
+pub(super) fn renew_at_once(
+    connection: &Connection,
+    (space, resource): (i64, &str),
+    renewal: &Renewal,
+    stamp: Stamp,
+    now: Now,
+) -> Result<bool, Failure> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE slot SET touched_unix = ?1, at = ?2, span = ?3, ttl_ms = ?4 \
+             WHERE space = ?5 AND resource = ?6 AND lease_id = ?7 AND token = ?8 AND revoked_by IS NULL \
+             AND boot = ?9 AND at > ?10 AND at <= ?2",
+        )?
+        .execute(params![
+            signed(now.unix_us),
+            signed(stamp.at_us),
+            signed(stamp.span_us),
+            signed(renewal.ttl.as_millis()),
+            space,
+            resource,
+            renewal.lease_id.as_bytes(),
+            signed(renewal.token.get()),
+            stamp.boot,
+            signed(now.clock_us),
+        ])?;
+    Ok(changed == 1)
 }
 
 /// Writes a renewal: the one change that is made again and again.

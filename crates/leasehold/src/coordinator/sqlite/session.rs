@@ -28,6 +28,8 @@ pub(super) struct Session {
     /// What the horizon is at least: only ever raised by others.
     horizon_us: u64,
     gate_checked_us: u64,
+    /// True once this session has looked whether the log it came to is long.
+    tidied: bool,
 }
 
 /// The lock file is looked for this often: its loss costs order between processes and the horizon, not exclusion.
@@ -66,6 +68,7 @@ impl Session {
             purge_cursor: None,
             horizon_us: 0,
             gate_checked_us: 0,
+            tidied: false,
         })
     }
 
@@ -78,6 +81,16 @@ impl Session {
             .optional()
             .map_err(|error| failure::from_sql("cannot read the lease file", &error))?;
         Ok(found.and_then(|ms| Ttl::from_millis(ms.unsigned_abs()).ok()))
+    }
+
+    /// True once, when the log that this session came to is long.
+    pub(super) fn wants_tidying(&mut self) -> bool {
+        !std::mem::replace(&mut self.tidied, true) && self.opened.has_long_log()
+    }
+
+    /// Moves the log along.
+    pub(super) fn tidy(&self) {
+        self.opened.move_log();
     }
 
     /// The gate to pass before writing; a new one when its file was taken away.

@@ -22,6 +22,8 @@ use std::{
 use leasehold_core::{LeaseId, record::Wake};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
+use tokio::runtime::Handle;
+
 use crate::coordinator::mailbox::Mailbox;
 
 const ADDRESS: usize = 24;
@@ -54,58 +56,117 @@ impl FromSql for Address {
     }
 }
 
-/// The receiving end of one coordinator. Dropping it ends the thread that listens.
+/// The receiving end of one coordinator.
 #[derive(Debug)]
 pub(super) struct Bell {
-    socket: Arc<UnixDatagram>,
     address: Address,
+    mailbox: Arc<Mailbox>,
+    ear: Ear,
+}
+
+/// Who listens.
+#[derive(Debug)]
+enum Ear {
+    /// A thread, which sleeps in the kernel between wakes.
+    Thread(Arc<UnixDatagram>),
+    /// Whoever asks for the next wake, by way of a runtime's I/O: one thread fewer between the two processes.
+    Reactor(tokio::net::UnixDatagram),
 }
 
 impl Bell {
-    /// Binds a name and listens on a thread of its own, which sleeps in the kernel between wakes.
-    pub(super) fn hang(mailbox: Arc<Mailbox>) -> io::Result<Self> {
+    /// Binds a name and listens: on the I/O of `reactor`, or else on a thread of its own.
+    pub(super) fn hang(mailbox: Arc<Mailbox>, reactor: Option<&Handle>) -> io::Result<Self> {
         let mut bytes = [0; ADDRESS];
         getrandom::fill(&mut bytes[..16]).map_err(io::Error::other)?;
         // A namespace that cannot be named is never the same as another's: nobody is then declared dead.
         let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
         bytes[16..].copy_from_slice(&namespace.to_be_bytes());
         let address = Address(bytes);
-        let socket = Arc::new(UnixDatagram::bind_addr(&address.name()?)?);
-        let listener = Arc::clone(&socket);
-        std::thread::Builder::new()
-            .name("leasehold-bell".to_owned())
-            .spawn(move || listen(&listener, &mailbox))?;
-        Ok(Self { socket, address })
+        let socket = UnixDatagram::bind_addr(&address.name()?)?;
+        let ear = if let Some(reactor) = reactor {
+            socket.set_nonblocking(true)?;
+            let _context = reactor.enter();
+            Ear::Reactor(tokio::net::UnixDatagram::from_std(socket)?)
+        } else {
+            let socket = Arc::new(socket);
+            let (listener, mailbox) = (Arc::clone(&socket), Arc::clone(&mailbox));
+            std::thread::Builder::new()
+                .name("leasehold-bell".to_owned())
+                .spawn(move || listen(&listener, &mailbox))?;
+            Ear::Thread(socket)
+        };
+        Ok(Self { address, mailbox, ear })
     }
 
     pub(super) fn address(&self) -> Address {
         self.address
     }
 
-    /// Ends the listening, in the process that began it.
+    /// The next wake, from another process or from this one.
+    pub(super) async fn next(&self) -> Wake {
+        match &self.ear {
+            Ear::Thread(_) => self.mailbox.next().await,
+            Ear::Reactor(socket) => tokio::select! {
+                biased;
+                wake = self.mailbox.next() => wake,
+                wake = hear(socket) => wake,
+            },
+        }
+    }
+
+    /// Ends the listening thread, in the process that began it.
     pub(super) fn silence(&self) {
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        if let Ear::Thread(socket) = &self.ear {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// What a datagram says; nothing, when it is none of ours.
+fn read(message: &[u8]) -> Option<Wake> {
+    let (version, id) = message.split_first()?;
+    let id: [u8; 16] = id.try_into().ok().filter(|_| *version == VERSION)?;
+    Some(Wake::Lease(LeaseId::from_bytes(id)))
+}
+
+/// One byte more than a message has, so that a longer one is seen to be none.
+const BUFFER: usize = 18;
+
+async fn hear(socket: &tokio::net::UnixDatagram) -> Wake {
+    let mut buffer = [0; BUFFER];
+    loop {
+        match socket.recv(&mut buffer).await {
+            Ok(length) => {
+                if let Some(wake) = read(&buffer[..length]) {
+                    return wake;
+                }
+            }
+            Err(error) => {
+                deaf(&error);
+                std::future::pending::<()>().await;
+            }
+        }
     }
 }
 
 fn listen(socket: &UnixDatagram, mailbox: &Mailbox) {
-    // One byte more than a message has, so that a longer one is seen to be none.
-    let mut buffer = [0; 18];
+    let mut buffer = [0; BUFFER];
     loop {
         match socket.recv(&mut buffer) {
             Ok(0) => return,
-            Ok(17) if buffer[0] == VERSION => {
-                let id: [u8; 16] = std::array::from_fn(|at| buffer[at + 1]);
-                mailbox.push(Wake::Lease(LeaseId::from_bytes(id)));
+            Ok(length) => {
+                if let Some(wake) = read(&buffer[..length]) {
+                    mailbox.push(wake);
+                }
             }
-            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                tracing::warn!(%error, "no more wakes from other processes; waiting goes on by re-checks");
-                return;
-            }
+            Err(error) => return deaf(&error),
         }
     }
+}
+
+fn deaf(error: &io::Error) {
+    tracing::warn!(%error, "no more wakes from other processes; waiting goes on by re-checks");
 }
 
 /// The sending end.
@@ -162,11 +223,12 @@ mod tests {
     #[tokio::test]
     async fn a_wake_arrives_and_a_dead_process_is_told_from_a_live_one() {
         let (mine, theirs) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
-        let (a, b) = (Bell::hang(mine.clone()).unwrap(), Bell::hang(theirs.clone()).unwrap());
+        let (a, b) =
+            (Bell::hang(mine.clone(), None).unwrap(), Bell::hang(theirs, Some(&Handle::current())).unwrap());
         let ringer = Ringer::new(a.address(), mine.clone()).unwrap();
         let id = LeaseId::from_bytes([7; 16]);
         assert!(ringer.ring(&b.address(), id) && ringer.ring(&a.address(), id));
-        assert_eq!((mine.next().await, theirs.next().await), (Wake::Lease(id), Wake::Lease(id)));
+        assert_eq!((a.next().await, b.next().await), (Wake::Lease(id), Wake::Lease(id)));
         assert!(!ringer.is_dead(&b.address()));
         let nobody = Address(std::array::from_fn(|at| if at < 16 { 3 } else { a.address().0[at] }));
         assert!(ringer.is_dead(&nobody) && !ringer.ring(&nobody, id));

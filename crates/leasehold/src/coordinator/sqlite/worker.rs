@@ -73,6 +73,16 @@ struct State {
     closed: bool,
     sleeping: bool,
     at_gate_since_us: Option<u64>,
+    /// The log shall be moved along when there is nothing better to do.
+    untidy: bool,
+}
+
+/// What the worker is woken for.
+enum Call {
+    /// Jobs, and whether one of them writes.
+    Jobs(bool),
+    /// Nothing but a long log.
+    Tidy,
 }
 
 impl Inbox {
@@ -84,6 +94,11 @@ impl Inbox {
     }
 
     fn rouse(&self) {
+        self.arrived.notify_one();
+    }
+
+    fn ask_to_tidy(&self) {
+        lock(&self.state).untidy = true;
         self.arrived.notify_one();
     }
 
@@ -120,8 +135,8 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Waits for jobs. `None` when there will be none any more; else whether one of them writes.
-    fn wait(&self) -> Option<bool> {
+    /// Waits for something to do. `None` when there will be nothing any more.
+    fn wait(&self) -> Option<Call> {
         let until = clock::boot_us().saturating_add(LINGER_US);
         while self.length.load(Ordering::Acquire) == 0 && clock::boot_us() < until {
             std::thread::yield_now();
@@ -129,7 +144,10 @@ impl Inbox {
         let mut state = lock(&self.state);
         loop {
             if !state.jobs.is_empty() {
-                return Some(state.jobs.iter().any(|job| job.request.writes()));
+                return Some(Call::Jobs(state.jobs.iter().any(|job| job.request.writes())));
+            }
+            if std::mem::take(&mut state.untidy) {
+                return Some(Call::Tidy);
             }
             if state.closed {
                 return None;
@@ -220,14 +238,21 @@ impl Desk {
     /// The thread: serves until the inbox is closed.
     pub(super) fn run(&self) {
         let _gone = Abandon(&self.inbox);
-        while let Some(writing) = self.inbox.wait() {
+        while let Some(call) = self.inbox.wait() {
             let mut server = lock(&self.server);
-            // A caller may have served meanwhile.
-            if !self.inbox.is_empty()
-                && let Err(error) = server.serve(&self.inbox, writing)
-            {
-                let error = error.at(&server.context.setting.place);
-                refuse(self.inbox.take(true), &error);
+            match call {
+                Call::Tidy => server.tidy(),
+                // A caller may have served them meanwhile.
+                Call::Jobs(_) if self.inbox.is_empty() => {}
+                Call::Jobs(writing) => {
+                    if let Err(error) = server.serve(&self.inbox, writing) {
+                        let error = error.at(&server.context.setting.place);
+                        refuse(self.inbox.take(true), &error);
+                    }
+                    if writing && server.wants_tidying() {
+                        self.inbox.ask_to_tidy();
+                    }
+                }
             }
         }
     }
@@ -242,6 +267,8 @@ impl Desk {
             self.inbox.leave(job);
             if !server.serve_now(&self.inbox, writing) {
                 self.inbox.rouse();
+            } else if writing && server.wants_tidying() {
+                self.inbox.ask_to_tidy();
             }
         } else {
             self.inbox.send(job, place);
@@ -257,6 +284,16 @@ impl Server {
             None => Session::open(&self.path, self.max_ttl, &*self.context.clock)?,
         };
         Ok(self.session.insert(session))
+    }
+
+    fn wants_tidying(&mut self) -> bool {
+        self.session.as_mut().is_some_and(Session::wants_tidying)
+    }
+
+    fn tidy(&self) {
+        if let Some(session) = &self.session {
+            session.tidy();
+        }
     }
 
     /// Serves what has gathered. An error is for all of it, and nothing was changed.
