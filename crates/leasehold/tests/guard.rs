@@ -47,7 +47,7 @@ async fn after_a_loss_the_same_client_acquires_anew_and_the_old_guard_stays_lost
     faults.unreachable.store(true, Ordering::SeqCst);
     assert_eq!(old.lost().await, Loss::WindowClosed);
     faults.unreachable.store(false, Ordering::SeqCst);
-    let new = leases.lease("r").ttl(ms(200)).wait(Duration::from_secs(10)).acquire().await.unwrap();
+    let new = leases.lease("r").ttl(ms(600)).wait(Duration::from_secs(10)).acquire().await.unwrap();
     assert!(new.token() > old.token() && new.lease_id() != old.lease_id());
     // Three TTLs: the new one is renewed under the name of the old.
     let renewed = faults.renewals.load(Ordering::SeqCst) + 9;

@@ -31,8 +31,8 @@ async fn a_waiter_with_a_short_ttl_behind_a_long_holder_gets_a_whole_window() {
 #[tokio::test]
 async fn a_grant_whose_answer_comes_too_late_is_given_back_and_asked_for_again() {
     let (leases, faults) = faulty(&MemoryStore::default()).await;
-    faults.delay_acquire_answers_ms.store(150, Ordering::SeqCst);
-    let refused = leases.lease("r").ttl(ms(100)).attempt().await.unwrap();
+    faults.delay_acquire_answers_ms.store(600, Ordering::SeqCst);
+    let refused = leases.lease("r").ttl(ms(400)).attempt().await.unwrap();
     assert!(matches!(refused, Outcome::Refused(Refusal::TooLate)), "{refused:?}");
     let resource = Resource::new("r").unwrap();
     assert!(leases.inspect(&resource).await.unwrap().record.is_none(), "it was given back");
@@ -41,7 +41,7 @@ async fn a_grant_whose_answer_comes_too_late_is_given_back_and_asked_for_again()
         eventually("a second claim", async || faults.acquires.load(Ordering::SeqCst) >= 2).await;
         faults.delay_acquire_answers_ms.store(0, Ordering::SeqCst);
     };
-    let waiting = leases.lease("r").ttl(ms(100)).wait(Duration::from_secs(10)).acquire();
+    let waiting = leases.lease("r").ttl(ms(400)).wait(Duration::from_secs(10)).acquire();
     let (lease, ()) = tokio::join!(waiting, healed);
     assert_eq!(lease.unwrap().check(), Ok(()));
     let claims = faults.claims.lock().unwrap().clone();

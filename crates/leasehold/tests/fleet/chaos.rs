@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use leasehold_testkit::{
-    check::{Fairness, History, What},
+    check::{Fairness, History, Judged, What},
     clock::{Stopwatch, boot_ns},
     process::wait_until,
     random::{Choices, seed},
@@ -18,6 +18,8 @@ const WORKERS: usize = 7;
 /// The first of them are left alone: nobody may starve.
 const SPARED: usize = 3;
 const CHAOS: Duration = Duration::from_secs(6);
+/// It goes on for longer on a machine so busy that there would be too little to judge.
+const LONGEST: Duration = Duration::from_secs(15);
 
 #[test]
 fn killed_and_stopped_workers_never_overlap_and_nobody_starves() {
@@ -32,7 +34,9 @@ fn killed_and_stopped_workers_never_overlap_and_nobody_starves() {
     let since = Stopwatch::start();
     // When those that stand still may go on.
     let mut resumed_ns = [0; WORKERS];
-    while since.elapsed() < CHAOS {
+    while since.elapsed() < CHAOS
+        || (since.elapsed() < LONGEST && !is_enough(&world.history().judge().judged))
+    {
         pass(Duration::from_millis(choices.below(250)));
         for (worker, due_ns) in workers.iter().zip(&mut resumed_ns) {
             if *due_ns > 0 && *due_ns <= boot_ns() {
@@ -69,14 +73,12 @@ fn killed_and_stopped_workers_never_overlap_and_nobody_starves() {
         );
     }
     let history = without_last_wishes(&world.history(), &dead);
-    let report = history.judge_with(&Fairness { longest_wait: Some(CHAOS), least_share: 1 });
-    println!("{kills} kills, {stops} stops; {report}");
+    let report = history.judge_with(&Fairness { longest_wait: Some(LONGEST), least_share: 1 });
+    let refused =
+        history.events().iter().filter(|event| matches!(event.what, What::Write { admitted: false, .. }));
+    println!("{kills} kills, {stops} stops; {report}; {} writes refused", refused.count());
     assert!(report.is_clean(), "seed {seed}: {report}");
-    let judged = report.judged;
-    assert!(
-        judged.handovers > 20 && judged.extensions > 5 && judged.writes > 20,
-        "too little to judge: {report}"
-    );
+    assert!(is_enough(&report.judged), "too little to judge: {report}");
 
     // Those who were left alone all had their share.
     let mut shares: BTreeMap<String, usize> = BTreeMap::new();
@@ -101,6 +103,10 @@ fn workers_that_are_not_kept_apart_are_caught() {
     }
     wait_until("an overlap", LONG, || world.history().judge().broken().contains(&"S1-overlap").then_some(()))
         .unwrap();
+}
+
+fn is_enough(judged: &Judged) -> bool {
+    judged.handovers >= 30 && judged.extensions >= 5 && judged.writes >= 30
 }
 
 /// What the dead were still waiting for does not count as waiting.

@@ -186,10 +186,11 @@ impl Worker {
                 Look::Held => {}
                 Look::Lost | Look::Lapsed => return,
             }
-            if self.choices.one_in(3) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            // The answer is a moment old, as it always is: whoever was stopped in between writes all the same.
+            if self.choices.one_in(2) {
                 register.write(belief.resource, belief.id, belief.token);
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.journal.note(belief.resource, belief.id, What::Released { token: belief.token }).unwrap();
         // How it ended is in the history already; what could not be released runs out.
@@ -197,13 +198,16 @@ impl Worker {
     }
 
     async fn contend(&mut self) {
-        while !self.told(STOP) {
+        for turn in 0_u64.. {
+            if self.told(STOP) {
+                return;
+            }
             let resource = RESOURCES[usize::try_from(self.choices.below(3)).unwrap()];
             let ttl = self.choose(300, 800);
             let wait = Duration::from_secs(60);
             let Some((lease, belief)) = self.acquire(resource, ttl, Some(wait)).await else { continue };
-            // Some hold on for so long that they must renew.
-            let hold = if self.choices.one_in(16) { ttl * 3 / 2 } else { self.choose(1, 25) };
+            // Now and then one holds on for so long that it must renew.
+            let hold = if turn % 8 == 1 { ttl * 3 / 2 } else { self.choose(1, 25) };
             let until_ns = boot_ns() + u64::try_from(hold.as_nanos()).unwrap();
             self.hold(lease, belief, until_ns).await;
         }
