@@ -24,10 +24,30 @@ struct Program {
     package: &'static str,
 }
 
-const GROUPS: &[Group] = &[Group {
-    tests: "running a command under a lease",
-    programs: &[Program { name: "bash", package: "bash" }, Program { name: "setsid", package: "util-linux" }],
-}];
+const GROUPS: &[Group] = &[
+    Group {
+        tests: "running a command under a lease",
+        programs: &[
+            Program { name: "bash", package: "bash" },
+            Program { name: "less", package: "less" },
+            Program { name: "perl", package: "perl-base" },
+            Program { name: "kill", package: "procps" },
+            Program { name: "setsid", package: "util-linux" },
+        ],
+    },
+    Group {
+        tests: "processes, mounts and users of the tests' own",
+        programs: &[
+            Program { name: "setpriv", package: "util-linux" },
+            Program { name: "unshare", package: "util-linux" },
+            Program { name: "mount", package: "mount" },
+        ],
+    },
+    Group {
+        tests: "the benchmark's yardstick",
+        programs: &[Program { name: "flock", package: "util-linux" }],
+    },
+];
 
 /// Folders that may be missing from an ordinary user's search path.
 const ALSO: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin"];

@@ -22,6 +22,7 @@
 //!
 //! Programs without an async runtime use [`blocking`].
 
+mod acquisition;
 pub mod blocking;
 pub mod clock;
 mod connect;
