@@ -21,7 +21,7 @@ use crate::coordinator::rules;
 /// An answer, or the refusal of this one request; a [`Failure`] gives up the transaction.
 pub(super) type Outcome<T> = Result<Result<T, Error>, Failure>;
 
-/// Somebody to be woken once the transaction is durable.
+/// Somebody to be woken by what the transaction does.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     pub(super) address: Address,

@@ -108,7 +108,7 @@ impl Gate {
         patiently(|| self.try_pass())
     }
 
-    /// The right to write, if it is to be had at once.
+    /// The right to write, if it is to be had within about a commit.
     pub(super) fn try_pass(&self) -> io::Result<Option<Passage<'_>>> {
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -119,7 +119,7 @@ impl Gate {
         if !self.try_take(NEXT)? {
             return Ok(None);
         }
-        let passed = self.try_take(GATE);
+        let passed = self.comes_free();
         self.unlock(NEXT);
         Ok(passed?.then_some(Passage { gate: self, _turn: turn }))
     }

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use leasehold_core::{Error, Kind, Namespace, Ttl, slot::Now};
+use leasehold_core::{Error, Kind, Namespace, Resource, Ttl, slot::Now};
 use rusqlite::OptionalExtension as _;
 
 use super::{
@@ -39,7 +39,8 @@ const GATE_CHECK_US: u64 = 100_000;
 pub(super) struct Done {
     /// One per request.
     pub(super) answers: Vec<Result<Reply, Error>>,
-    pub(super) rings: Vec<Ring>,
+    /// Resources whose first in line turned out to be dead when it was woken.
+    pub(super) passed_over: Vec<Resource>,
     /// True when the connection can be used further.
     pub(super) healthy: bool,
 }
@@ -142,7 +143,10 @@ impl Session {
     ) -> Done {
         let applied = self.apply_all(requests, context, passage);
         match applied {
-            Ok((answers, effects)) => self.commit(answers, effects),
+            Ok((answers, effects)) => {
+                let passed_over = ring(&context.ringer, effects.rings);
+                self.commit(answers, passed_over)
+            }
             Err(failure) => {
                 self.roll_back();
                 self.apply_apart(requests, context, passage, &failure)
@@ -158,7 +162,7 @@ impl Session {
         passage: Option<&Passage<'_>>,
         failure: &Failure,
     ) -> Done {
-        let mut whole = Done { answers: Vec::new(), rings: Vec::new(), healthy: true };
+        let mut whole = Done { answers: Vec::new(), passed_over: Vec::new(), healthy: true };
         if requests.len() <= 1 {
             whole.answers.extend(requests.iter().map(|_| Err(failure.error())));
             return whole;
@@ -166,10 +170,10 @@ impl Session {
         for request in requests {
             let done = match self.begin(passage.is_some()) {
                 Ok(()) => self.apply(&[request], context, passage),
-                Err(error) => Done { answers: vec![Err(error)], rings: Vec::new(), healthy: true },
+                Err(error) => Done { answers: vec![Err(error)], passed_over: Vec::new(), healthy: true },
             };
             whole.answers.extend(done.answers);
-            whole.rings.extend(done.rings);
+            whole.passed_over.extend(done.passed_over);
             whole.healthy &= done.healthy;
         }
         whole
@@ -202,15 +206,15 @@ impl Session {
         Ok((answers, effects))
     }
 
-    fn commit(&mut self, answers: Vec<Result<Reply, Error>>, effects: Effects) -> Done {
+    fn commit(&mut self, answers: Vec<Result<Reply, Error>>, passed_over: Vec<Resource>) -> Done {
         let Err(error) = self.run("COMMIT") else {
-            return Done { answers, rings: effects.rings, healthy: true };
+            return Done { answers, passed_over, healthy: true };
         };
         self.roll_back();
         let error = failure::from_commit(&error);
         // What changed nothing was answered from what is there; only the changes are in doubt. They are not told apart.
         let answers = answers.into_iter().map(|answer| answer.and(Err(error.clone()))).collect();
-        Done { answers, rings: Vec::new(), healthy: error.kind() != Kind::Unknown }
+        Done { answers, passed_over: Vec::new(), healthy: error.kind() != Kind::Unknown }
     }
 
     /// Puts the horizon into a lock file that has just replaced another.
@@ -229,6 +233,17 @@ impl Session {
         let clocks = &self.opened.clocks;
         Horizon::raise(&gate, &passage, clocks.mine(), clocks.is_local(), latest).map_err(failed).map(drop)
     }
+}
+
+/// Wakes those who can go on, *before* the commit: a wake takes about as long as a commit does, and whoever is woken queues at
+/// the gate until it is over. Should the commit fail, they have asked once for nothing. Gives the resources whose first in
+/// line was found dead.
+fn ring(ringer: &Ringer, rings: Vec<Ring>) -> Vec<Resource> {
+    let unheard = |ring: Ring| {
+        let heard = ringer.ring(&ring.address, ring.lease_id);
+        ring.reserved.filter(|_| !heard)
+    };
+    rings.into_iter().filter_map(unheard).collect()
 }
 
 fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {

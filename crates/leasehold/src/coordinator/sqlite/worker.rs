@@ -350,17 +350,14 @@ impl Server {
         Ok(())
     }
 
-    /// Tells: first those who can go on elsewhere, then those who asked.
+    /// Tells those who asked.
     fn finish(&mut self, inbox: &Inbox, jobs: Vec<Job>, done: Done) {
         if !done.healthy {
             self.session = None;
         }
-        for ring in done.rings {
-            let heard = self.context.ringer.ring(&ring.address, ring.lease_id);
-            if let Some(resource) = ring.reserved.filter(|_| !heard) {
-                let job = Job { request: Request::PassOver(resource), answer: None };
-                inbox.send(job, &self.context.setting.place);
-            }
+        for resource in done.passed_over {
+            let job = Job { request: Request::PassOver(resource), answer: None };
+            inbox.send(job, &self.context.setting.place);
         }
         for (job, answer) in jobs.into_iter().zip(done.answers) {
             let answer = answer.map_err(|error| {
