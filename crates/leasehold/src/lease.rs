@@ -280,15 +280,25 @@ impl Lease {
     }
 
     /// Takes the lease out of the driver's care without ending it at the coordinator, for a process of this machine that
-    /// goes on with it ([`crate::LeaseRequest::resume`]), or to let it run out by itself.
+    /// goes on with it ([`crate::LeaseRequest::resume`]), or to let it run out by itself. Views of it answer
+    /// [`Loss::HandedOff`] from now on.
     ///
     /// # Errors
-    /// [`Loss`]: it is not held any more.
-    pub fn hand_off(mut self) -> Result<Belief, Loss> {
+    /// [`Loss`]: it is not held any more; the lease is released as if it had been dropped.
+    pub fn hand_off(self) -> Result<Belief, Loss> {
         self.check()?;
+        Ok(self.forsake())
+    }
+
+    /// Lets go of the lease, held or lost, without ending it at the coordinator: whatever stands there runs out by itself.
+    /// For whoever cannot end the work that runs under it, and must not let another begin.
+    pub fn forsake(mut self) -> Belief {
         self.client.driver.core.registry.deregister(&self.handle.0);
         self.concluded = true;
-        Ok(self.handle.0.look(|holder, _| holder.belief()))
+        self.handle.0.change(|holder| {
+            let belief = holder.belief();
+            (belief, holder.lose(Loss::HandedOff))
+        })
     }
 
     fn release_request(&self, succeeded: bool) -> Release {

@@ -4,7 +4,7 @@
 
 use leasehold_core::{
     Error, HolderId, Ttl,
-    holder::{Identity, State, Transition},
+    holder::{Identity, Loss, State, Transition},
     request::Release,
 };
 
@@ -28,6 +28,7 @@ pub(crate) fn transition(identity: &Identity, holder_id: HolderId, ttl: Ttl, tra
         };
     }
     match &transition.to {
+        State::Lost(Loss::HandedOff) => event!(info, "hand_off", "the lease is handed off"),
         State::Lost(loss) => event!(error, loss.word(), "the lease is lost"),
         State::Uncertain => event!(
             warn,

@@ -361,7 +361,9 @@ async fn a_lease_handed_off_is_resumed_with_its_window() {
     let (one, two) = (client(&store, "one").await, client(&store, "two").await);
     let lease = one.lease("r").ttl(ms(600)).acquire().await.unwrap();
     let token = lease.token();
+    let view = lease.handle();
     let belief = lease.hand_off().unwrap();
+    assert_eq!(view.check(), Err(Loss::HandedOff), "it is somebody else's to answer for now");
     let resumed = two.lease("r").resume(belief.clone()).unwrap();
     assert_eq!((resumed.token(), resumed.check()), (token, Ok(())));
     tokio::time::sleep(ms(1_000)).await;
@@ -372,7 +374,19 @@ async fn a_lease_handed_off_is_resumed_with_its_window() {
 }
 
 #[tokio::test]
-async fn a_token_below_the_known_floor_is_given_back_and_never_used() {
+async fn a_lease_forsaken_is_not_released_although_it_was_lost() {
+    let store = MemoryStore::default();
+    let (leases, faults) = faulty(&store).await;
+    let lease = leases.lease("r").ttl(Duration::from_secs(60)).max_hold(ms(100)).acquire().await.unwrap();
+    assert_eq!(lease.lost().await, Loss::MaxHold);
+    lease.forsake();
+    leases.clone().close(ms(50)).await;
+    assert_eq!(faults.releases.load(Ordering::SeqCst), 0);
+    assert!(leases.inspect(&resource("r")).await.unwrap().record.is_some());
+}
+
+#[tokio::test]
+async fn a_token_above_the_engines_own_is_asked_for_by_the_known_floor() {
     let leases = client(&MemoryStore::default(), "x").await;
     let first = leases.lease("r").acquire().await.unwrap();
     // Somebody saw a higher token, although the engine would not go that far by itself.

@@ -67,6 +67,8 @@ pub enum Loss {
     },
     /// Its own guard has released it.
     Released,
+    /// It was handed off to another process, or left to run out by itself.
+    HandedOff,
     /// It was released under the same lease id and token, by somebody else than this guard.
     ReleasedElsewhere,
     /// This process is a forked child of the holder: the lease stays with the parent.
@@ -94,6 +96,7 @@ impl Loss {
             Self::Superseded { .. } => "superseded",
             Self::Revoked { .. } => "revoked",
             Self::Released => "released",
+            Self::HandedOff => "handed_off",
             Self::ReleasedElsewhere => "released_elsewhere",
             Self::ForkedChild => "forked_child",
             Self::Forgotten => "forgotten",
@@ -125,6 +128,7 @@ impl core::fmt::Display for Loss {
             Self::ForkedChild => {
                 f.write_str("this process is a forked child of its holder, with which the lease stays")
             }
+            Self::HandedOff => f.write_str("its holder has handed it off"),
             Self::ReleasedElsewhere => {
                 f.write_str("it was released by somebody who knew its lease id and token")
             }
