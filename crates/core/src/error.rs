@@ -124,6 +124,13 @@ impl Error {
         self
     }
 
+    /// The same error where an earlier attempt of the same request may have taken effect.
+    #[must_use]
+    pub fn unknown(mut self) -> Self {
+        self.kind = Kind::Unknown;
+        self
+    }
+
     /// What the caller may do next.
     pub fn kind(&self) -> Kind {
         self.kind

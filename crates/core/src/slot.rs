@@ -212,8 +212,8 @@ impl Slot {
 
     fn done_recently(&self, claim: &Claim, now: Now) -> Option<(u64, Duration)> {
         let started_us = self.last_success_us?;
-        // A success dated in the future (the wall clock was set back) counts as just started.
-        let since = Duration::from_micros(now.unix_us.saturating_sub(started_us));
+        // A wall clock that was set back since then must not put the next run off for ever: it costs one period more at most.
+        let since = Duration::from_micros(now.unix_us.abs_diff(started_us));
         let due_in = claim.once_per?.checked_sub(since).filter(|left| !left.is_zero())?;
         Some((started_us, due_in))
     }

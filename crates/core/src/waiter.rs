@@ -86,7 +86,7 @@ pub struct Waiter {
     evented: bool,
     attempts: u32,
     errors: u32,
-    /// What the engine said last, for the refusal: an unreachable engine at the end does not erase who held.
+    /// What the engine said last, for the refusal.
     last: Option<Refusal>,
 }
 
@@ -157,11 +157,6 @@ impl Waiter {
         let delay = spread(self.backoff.delay(self.errors, random), random);
         self.errors = self.errors.saturating_add(1);
         Next::Sleep(self.remaining(now).map_or(delay, |left| delay.min(left)))
-    }
-
-    /// What the engine said last, when there is an answer to report although the last call failed.
-    pub fn last_refusal(&self) -> Option<&Refusal> {
-        self.last.as_ref()
     }
 
     fn sleep_or_refuse(&mut self, delay: Duration, now: Reading) -> Next {

@@ -205,3 +205,33 @@ fn a_step_of_any_clock_ends_the_lease_early() {
     let stepped = Reading { real_ns: at(CLOSE).real_ns, ..at(20) };
     assert!(matches!(holder.tick(stepped).unwrap().to, State::Lost(Loss::WindowClosed)));
 }
+
+#[test]
+fn a_wake_during_a_renewal_is_not_lost() {
+    let mut holder = held();
+    let _ = holder.begin_renewal(at(1_000));
+    holder.poke();
+    let _ = holder.renewal_answered(at(1_000), extended(), at(1_010), 0);
+    assert!(holder.wants_renewal(at(1_011), Duration::ZERO), "what woke it may have come after the answer");
+    let _ = holder.begin_renewal(at(1_011));
+    let _ = holder.renewal_answered(at(1_011), extended(), at(1_020), 0);
+    assert!(!holder.wants_renewal(at(1_021), Duration::ZERO));
+}
+
+#[test]
+fn the_longest_hold_limit_does_not_overflow() {
+    let mut holder = granted(policy().max_hold(Some(Duration::MAX)), 10, None).unwrap();
+    assert!(holder.tick(at(1_000)).is_none());
+}
+
+#[test]
+fn a_repeated_answer_may_bring_the_known_token_and_no_lower_one() {
+    let identity = held().identity().clone();
+    let adopted = Grant { adopted: true, ..grant(5) };
+    let take = |known: u64| {
+        let known = Some(Token::new(known).unwrap());
+        let policy = policy().build().unwrap();
+        Holder::granted(identity.clone(), &adopted, policy, ClockRule::Boot, known, at(0), at(1), 0)
+    };
+    assert!(take(5).is_ok() && matches!(take(6), Err(Unusable::Regression { .. })));
+}

@@ -37,11 +37,22 @@ pub(crate) struct Acquisition {
     bell: Arc<Notify>,
     /// True while the coordinator may have something of this claim: a grant, or a place in the queue.
     owing: bool,
+    /// True once an attempt under this lease id ended without anybody knowing: no later answer but a clear one makes that
+    /// certain.
+    unknown: bool,
 }
 
 impl Acquisition {
     pub(crate) fn new(client: Arc<Client>, claim: Claim, policy: Policy, waiter: Waiter) -> Self {
-        let acquisition = Self { client, claim, policy, waiter, bell: Arc::new(Notify::new()), owing: false };
+        let acquisition = Self {
+            client,
+            claim,
+            policy,
+            waiter,
+            bell: Arc::new(Notify::new()),
+            owing: false,
+            unknown: false,
+        };
         acquisition.expect_wakes();
         acquisition
     }
@@ -53,8 +64,15 @@ impl Acquisition {
             let answer = self.ask().await;
             let (now, random) = (clock::read(rule), self.client.draw());
             let mut next = match answer {
-                Ok(answer) => self.waiter.answered(answer, now, random),
-                Err(error) => self.waiter.failed(error, now, random),
+                Ok(answer) => {
+                    // The engine has seen this lease id now, and says what it has.
+                    self.unknown = false;
+                    self.waiter.answered(answer, now, random)
+                }
+                Err(error) => {
+                    self.unknown |= error.kind() == Kind::Unknown;
+                    self.waiter.failed(error, now, random)
+                }
             };
             if let Next::Take(grant) = &next {
                 match self.take(grant, sent, now) {
@@ -108,6 +126,10 @@ impl Acquisition {
         let given_back = self.take_back().await;
         match unusable {
             Unusable::TooLate => {
+                if given_back.is_err() {
+                    // Slow engines are slow to take back, too: the next claim must not meet this one's grant.
+                    self.leave_to_the_driver();
+                }
                 self.start_over()?;
                 let now = clock::read(self.client.coordinator().profile().clock);
                 Ok(self.waiter.too_late(now, random))
@@ -133,6 +155,7 @@ impl Acquisition {
         self.forget_wakes();
         self.claim.lease_id = random::lease_id()?;
         self.owing = false;
+        self.unknown = false;
         self.expect_wakes();
         Ok(())
     }
@@ -158,20 +181,20 @@ impl Acquisition {
     /// Ends the call with an error, as certain as it can be made.
     async fn give_up(&mut self, error: Error) -> Error {
         let error = error.on(&self.claim.resource);
-        match error.kind() {
-            Kind::Unknown => match self.take_back().await {
-                Ok(()) => error.without_effect().advise("the claim was taken back; ask again when the coordinator answers"),
-                Err(_) => error.advise(format!(
-                    "if it was granted, the resource stays busy for up to {}; taking the claim back is still tried in the background",
-                    self.claim.ttl
-                )),
-            },
-            _ if self.waiter.queues() => error,
-            _ => {
-                self.owing = false;
-                error
-            }
+        if !self.unknown {
+            // Certainly no grant; a place in the queue, at most, is given up in the background.
+            self.owing = self.waiter.queues();
+            return error;
         }
+        if self.take_back().await.is_ok() {
+            return error
+                .without_effect()
+                .advise("the claim was taken back; ask again when the coordinator answers");
+        }
+        error.unknown().advise(format!(
+            "if it was granted, the resource stays busy for up to {}; taking the claim back is still tried in the background",
+            self.claim.ttl
+        ))
     }
 
     /// Takes back whatever this lease id has at the coordinator, and waits for the answer.
@@ -184,6 +207,12 @@ impl Acquisition {
     fn release(&self) -> Release {
         let Claim { resource, lease_id, .. } = &self.claim;
         Release { resource: resource.clone(), lease_id: *lease_id, token: None, succeeded: false }
+    }
+
+    /// Takes the claim back in the background.
+    fn leave_to_the_driver(&self) {
+        let give_up = self.claim.ttl.as_duration() + self.claim.lock_delay;
+        self.client.driver.chore(Chore { release: self.release(), give_up });
     }
 
     fn expect_wakes(&self) {
@@ -203,8 +232,7 @@ impl Drop for Acquisition {
     fn drop(&mut self) {
         self.forget_wakes();
         if self.owing {
-            let give_up = self.claim.ttl.as_duration() + self.claim.lock_delay;
-            self.client.driver.chore(Chore { release: self.release(), give_up });
+            self.leave_to_the_driver();
         }
     }
 }

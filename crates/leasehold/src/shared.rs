@@ -15,7 +15,7 @@ use std::{
 };
 
 use leasehold_core::{
-    HolderId,
+    HolderId, Ttl,
     holder::{Holder, Identity, Loss, State, Transition},
     window::{ClockRule, Reading},
 };
@@ -23,6 +23,13 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{clock, fork, observe, sync::lock};
+
+/// A transition that is still to be told.
+#[derive(Debug)]
+pub(crate) struct News {
+    transition: Transition,
+    ttl: Ttl,
+}
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -86,6 +93,19 @@ impl Shared {
 
     /// Changes the machine, publishes what changed, and tells of the transition.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Holder) -> (T, Option<Transition>)) -> T {
+        let (answer, news) = self.alter(change);
+        if let Some(news) = news {
+            self.tell(&news);
+        }
+        answer
+    }
+
+    /// As [`Shared::change`], for a caller that holds a lock: what there is to tell is told once it is released, because
+    /// whoever listens may ask this client a question.
+    pub(crate) fn alter<T>(
+        &self,
+        change: impl FnOnce(&mut Holder) -> (T, Option<Transition>),
+    ) -> (T, Option<News>) {
         let mut holder = lock(&self.holder);
         let (answer, transition) = change(&mut holder);
         let closes = holder.window().closes();
@@ -97,18 +117,19 @@ impl Shared {
             self.state.send_replace(transition.to.clone());
         }
         let ttl = holder.policy().ttl();
-        // Whoever listens to the event or the cancellation may ask this lease a question.
         drop(holder);
         if closes.boot_ns != before_ns || transition.is_some() {
             self.moved.notify_waiters();
         }
-        if let Some(transition) = transition {
-            if matches!(transition.to, State::Lost(_)) {
-                self.cancel.get().inspect(|cancel| cancel.cancel());
-            }
-            observe::transition(&self.identity, self.holder_id, ttl, &transition);
+        (answer, transition.map(|transition| News { transition, ttl }))
+    }
+
+    /// Tells of a transition.
+    pub(crate) fn tell(&self, news: &News) {
+        if matches!(news.transition.to, State::Lost(_)) {
+            self.cancel.get().inspect(|cancel| cancel.cancel());
         }
-        answer
+        observe::transition(&self.identity, self.holder_id, news.ttl, &news.transition);
     }
 
     /// Lets time act, then reads the machine.

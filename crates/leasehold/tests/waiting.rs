@@ -5,7 +5,7 @@ mod common;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use common::{client, eventually, faulty, ms};
+use common::{client, eventually, faulty, free, ms};
 use leasehold::{NotAcquired, Outcome, Refusal, Resource, coordinator::memory::MemoryStore};
 
 /// A waiter has no lease that could run out while it waits: its TTL counts from the claim that was granted.
@@ -46,6 +46,38 @@ async fn a_grant_whose_answer_comes_too_late_is_given_back_and_asked_for_again()
     assert_eq!(lease.unwrap().check(), Ok(()));
     let claims = faults.claims.lock().unwrap().clone();
     assert_ne!(claims.first(), claims.last(), "a claim that was given back is not asked for again");
+}
+
+/// An answer that came too late and a give-back that failed: with a TTL as long as this one the next claim would meet its own
+/// orphan for most of a minute.
+#[tokio::test]
+async fn a_grant_that_could_not_be_given_back_at_once_is_given_back_later() {
+    let (leases, faults) = faulty(&MemoryStore::default()).await;
+    faults.delay_acquire_answers_ms.store(300, Ordering::SeqCst);
+    faults.refuse_releases.store(1, Ordering::SeqCst);
+    // A margin that leaves a window of 100 ms of a minute.
+    let margin = leasehold_core::window::Margin::new(0, Duration::from_millis(59_900)).unwrap();
+    let request = || leases.lease("r").ttl(Duration::from_secs(60)).margin(margin);
+    let refused = request().attempt().await.unwrap();
+    assert!(matches!(refused, Outcome::Refused(Refusal::TooLate)), "{refused:?}");
+    free(&leases, "r").await;
+}
+
+/// The first attempt may have been granted; that the later ones certainly were not does not make it certain.
+#[tokio::test]
+async fn an_unknown_attempt_is_not_made_certain_by_later_failures() {
+    let (leases, faults) = faulty(&MemoryStore::default()).await;
+    faults.lose_acquire_answers.store(1, Ordering::SeqCst);
+    let down = async {
+        eventually("the first attempt", async || faults.acquires.load(Ordering::SeqCst) >= 1).await;
+        faults.unreachable.store(true, Ordering::SeqCst);
+    };
+    let attempt = leases.lease("r").wait(ms(400)).attempt();
+    let (outcome, ()) = tokio::join!(attempt, down);
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), leasehold::Kind::Unknown, "{error}");
+    faults.unreachable.store(false, Ordering::SeqCst);
+    free(&leases, "r").await;
 }
 
 #[tokio::test]

@@ -74,6 +74,8 @@ pub struct Holder {
     progress_at: Reading,
     /// True while renewals are withheld for want of progress.
     stalled: bool,
+    /// True when a wake came while a renewal was under way, which may have been answered before what the wake is about.
+    poked: bool,
 }
 
 impl Holder {
@@ -93,7 +95,9 @@ impl Holder {
         now: Reading,
         random: u64,
     ) -> Result<Self, Unusable> {
-        if let Some(known) = known.filter(|known| grant.token <= *known && !grant.adopted) {
+        // An answer that is repeated may bring the token that its first copy brought; nothing may bring a lower one.
+        let below = |known: &Token| grant.token < *known || (grant.token == *known && !grant.adopted);
+        if let Some(known) = known.filter(below) {
             return Err(Unusable::Regression { token: grant.token, known });
         }
         let policy = policy.granted(grant.ttl);
@@ -114,6 +118,7 @@ impl Holder {
             failures: 0,
             progress_at: now,
             stalled: false,
+            poked: false,
         };
         holder.window = holder.capped(window);
         holder.due_ns = sent.boot_ns.saturating_add(nanos(policy.renewal_interval(random)));
@@ -224,7 +229,9 @@ impl Holder {
                 self.window = self.window.widest(extended, now);
                 self.last_good = sent;
                 self.failures = 0;
-                self.due_ns = sent.boot_ns.saturating_add(nanos(self.policy.renewal_interval(random)));
+                if !core::mem::take(&mut self.poked) {
+                    self.due_ns = sent.boot_ns.saturating_add(nanos(self.policy.renewal_interval(random)));
+                }
                 self.recover(now)
             }
         }
@@ -248,6 +255,7 @@ impl Holder {
     /// Something about this grant may have changed at the engine: renew at once to learn it.
     pub fn poke(&mut self) {
         self.due_ns = 0;
+        self.poked = self.in_flight.is_some();
     }
 
     /// The worker has made progress.
@@ -334,7 +342,7 @@ impl Holder {
             Some(limit) => {
                 let before = self.rule.elapsed(window.sent(), self.opened);
                 let since = self.rule.elapsed(self.opened, window.sent());
-                window.at_most((limit + before).saturating_sub(since))
+                window.at_most(limit.saturating_add(before).saturating_sub(since))
             }
         }
     }

@@ -15,7 +15,10 @@ use std::{
 use leasehold_core::{LeaseId, request::Renewal, window::Reading};
 use tokio::sync::Notify;
 
-use crate::{shared::Shared, sync::lock};
+use crate::{
+    shared::{News, Shared},
+    sync::lock,
+};
 
 use super::Chore;
 
@@ -80,14 +83,19 @@ impl Registry {
 
     /// Puts leases back on the agenda after something happened to them. True when the driver must be rung.
     pub(super) fn reschedule<'a>(&self, leases: impl Iterator<Item = &'a Arc<Shared>>) -> bool {
+        let mut told = Vec::new();
         let mut inner = lock(&self.inner);
-        leases.fold(false, |ring, lease| inner.reschedule(lease) | ring)
+        let ring = leases.fold(false, |ring, lease| inner.reschedule(lease, &mut told) | ring);
+        drop(inner);
+        tell(&told);
+        ring
     }
 
     /// Lets time act on every lease whose moment has come.
     pub(super) fn turn(&self) -> Turn {
         let mut inner = lock(&self.inner);
         let mut due: Vec<Due> = Vec::new();
+        let mut told = Vec::new();
         let mut aside = Vec::new();
         while let Some((&(at_ns, _), lease)) = inner.agenda.first_key_value() {
             let lease = lease.clone();
@@ -98,7 +106,8 @@ impl Registry {
                 break;
             }
             inner.unschedule(&lease);
-            let (renewal, wake_in) = lease.turn(now);
+            let ((renewal, wake_in), news) = lease.turn(now);
+            told.extend(news.map(|news| (lease.clone(), news)));
             if let Some(renewal) = renewal {
                 due.push(Due { lease: lease.clone(), sent: now, renewal });
             }
@@ -112,7 +121,10 @@ impl Registry {
             let _ = inner.schedule(&lease, at_ns);
         }
         inner.alarm_ns = inner.agenda.first_key_value().map_or(u64::MAX, |(&(at_ns, _), _)| at_ns);
-        Turn { due, next_ns: inner.alarm_ns }
+        let next_ns = inner.alarm_ns;
+        drop(inner);
+        tell(&told);
+        Turn { due, next_ns }
     }
 
     /// Registers a claim that waits for a wake.
@@ -159,8 +171,13 @@ impl Registry {
 }
 
 impl Inner {
-    fn reschedule(&mut self, lease: &Arc<Shared>) -> bool {
-        let wake = lease.look(|holder, now| holder.wake_in(now).map(|wake_in| after(now, wake_in)));
+    fn reschedule(&mut self, lease: &Arc<Shared>, told: &mut Told) -> bool {
+        let now = lease.now();
+        let (wake, news) = lease.alter(|holder| {
+            let transition = holder.tick(now);
+            (holder.wake_in(now).map(|wake_in| after(now, wake_in)), transition)
+        });
+        told.extend(news.map(|news| (lease.clone(), news)));
         match wake {
             // Not on the agenda: released or handed off meanwhile.
             Some(_) if lease.scheduled_ns.load(Ordering::Relaxed) == u64::MAX => false,
@@ -194,15 +211,24 @@ impl Inner {
     }
 }
 
+/// What is to be told once the registry is unlocked, and of which lease.
+type Told = Vec<(Arc<Shared>, News)>;
+
+fn tell(told: &Told) {
+    for (lease, news) in told {
+        lease.tell(news);
+    }
+}
+
 impl Shared {
     fn gather(&self) -> Duration {
         self.renew_every / GATHER
     }
 
     /// Time acts; then a renewal leaves when one is due. Also: when this lease next wants attention.
-    fn turn(&self, now: Reading) -> (Option<Renewal>, Option<Duration>) {
+    fn turn(&self, now: Reading) -> ((Option<Renewal>, Option<Duration>), Option<News>) {
         let ahead = self.gather();
-        self.change(|holder| {
+        self.alter(|holder| {
             let transition = holder.tick(now);
             let renewal = holder.wants_renewal(now, ahead).then(|| holder.begin_renewal(now));
             ((renewal, holder.wake_in(now)), transition)
