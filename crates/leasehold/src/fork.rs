@@ -3,7 +3,7 @@
 //! A child made by `fork` has a copy of every guard and none of the threads that keep the lease: it must not act on the
 //! copy. Asking the kernel for the process id at every check costs about as much as the check itself, so a counter is
 //! raised in the child by the C library instead.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "one call of the C library, explained where it stands")]
 
 use std::sync::{
     Once,

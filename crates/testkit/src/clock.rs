@@ -88,21 +88,21 @@ pub fn boot_ns() -> u64 {
 
 /// Elsewhere: nanoseconds since the first call in this process. Histories of several processes do not compare.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-#[allow(clippy::disallowed_methods)] // this file is the exception
+#[allow(clippy::disallowed_methods, reason = "this file is the exception")]
 pub fn boot_ns() -> u64 {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     u64::try_from(START.get_or_init(std::time::Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The wall clock, µs since 1970.
-#[allow(clippy::disallowed_methods)] // this file is the exception
+#[allow(clippy::disallowed_methods, reason = "this file is the exception")]
 pub fn unix_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Blocks this thread. Only for loops that wait for a condition with a deadline.
-#[allow(clippy::disallowed_methods)] // this file is the exception
+#[allow(clippy::disallowed_methods, reason = "this file is the exception")]
 pub(crate) fn pause(by: Duration) {
     std::thread::sleep(by);
 }

@@ -47,7 +47,7 @@ impl Choices {
     }
 
     /// The next 64 bits.
-    #[allow(clippy::should_implement_trait)] // it never ends and is no iterator
+    #[allow(clippy::should_implement_trait, reason = "it never ends and is no iterator")]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;

@@ -137,7 +137,7 @@ mod token {
     use leasehold_core::Token;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
-    #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
     pub(super) fn serialize<S: Serializer>(token: &Token, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(token.get())
     }

@@ -139,7 +139,7 @@ impl Context {
     }
 
     /// Too slow unless less than `limit` has passed: what was seen up to here then proves nothing.
-    #[allow(clippy::unused_self)] // reads like what it is about
+    #[allow(clippy::unused_self, reason = "reads like what it is about")]
     pub(crate) fn within(&self, limit: Duration, since: Stopwatch) -> Verdict {
         let elapsed = since.elapsed();
         if elapsed < limit {

@@ -82,7 +82,7 @@ macro_rules! ensure_let {
     ($pattern:pat = $value:expr => $out:expr, $($message:tt)+) => {
         match $value {
             $pattern => $out,
-            #[allow(unreachable_patterns)]
+            #[allow(unreachable_patterns, reason = "some enums of the contract may grow")]
             other => {
                 let what = format!($($message)+);
                 return Err($crate::suite::Failure::new(format!("{what}: got {other:?}")));
