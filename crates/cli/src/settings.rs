@@ -1,6 +1,11 @@
 //! The checked arguments of every verb: flags over environment over file, each value judged once.
 
-use std::ffi::OsString;
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
 
 use leasehold::{Label, LeaseId, Namespace, Resource, Token, Url};
 
@@ -10,6 +15,9 @@ use crate::{
     failure::Failure,
     output::Output,
 };
+
+/// The longest URL in a file, in bytes (ours: a hundred times a long one).
+const MAX_URL: u64 = 64 * 1_024;
 
 /// What every verb needs to know.
 #[derive(Clone, Debug)]
@@ -58,12 +66,25 @@ fn url(global: &Global, config: &Config, variable: Lookup<'_>) -> Result<Option<
         return Ok(Some(url.clone()));
     }
     if let Some(path) = variable("LEASEHOLD_URL_FILE") {
-        let read = std::fs::read_to_string(&path).map_err(|error| {
+        let read = read_url(Path::new(&path)).map_err(|error| {
             Failure::usage(format!("LEASEHOLD_URL_FILE: cannot read {}: {error}", path.to_string_lossy()))
         })?;
         return Ok(Some(read.trim().to_owned()));
     }
     Ok(text("LEASEHOLD_URL", variable)?.or_else(|| config.url.clone()))
+}
+
+/// A URL from a file: a regular one, and of a sensible length.
+fn read_url(path: &Path) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(MAX_URL + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_URL {
+        return Err(io::Error::other("it is too long for a URL"));
+    }
+    Ok(text)
 }
 
 fn text(name: &str, variable: Lookup<'_>) -> Result<Option<String>, Failure> {
@@ -147,6 +168,17 @@ mod tests {
         let settings =
             Settings::check(&Global::default(), Output::new(false, false, false), &variable).unwrap();
         assert_eq!(settings.url, "sqlite:/secret");
+    }
+
+    #[test]
+    fn a_url_file_without_end_is_refused() {
+        let variable = |name: &str| (name == "LEASEHOLD_URL_FILE").then(|| "/dev/zero".into());
+        let failure =
+            Settings::check(&Global::default(), Output::new(false, false, false), &variable).unwrap_err();
+        assert!(failure.what().contains("not a regular file"), "{}", failure.what());
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("long"), "x".repeat(70_000)).unwrap();
+        assert!(read_url(&folder.path().join("long")).unwrap_err().to_string().contains("too long"));
     }
 
     #[test]

@@ -25,8 +25,9 @@
 //!    grant must have ended.
 //! 9. **The queue.** Where there is one: a queueing claim that is not granted leaves, in the same atomic step, an entry
 //!    that lives [`crate::line::ENTRY_LIFE`] and is refreshed by asking again; a freed resource is kept for the first in
-//!    line for [`crate::line::RESERVATION`] and a wake is sent to it alone; a claim that does not queue passes no live waiter;
-//!    a dead waiter blocks nobody for longer than that.
+//!    line for [`crate::line::RESERVATION`] and a wake is sent to it alone; a claim that does not queue passes no live waiter,
+//!    unless none has taken the free resource for [`crate::line::FORSAKEN`]; a dead waiter blocks nobody who queues for longer
+//!    than the reservation.
 //! 10. **Durable before answered.** A grant, a release and a revocation that were answered survive a crash of the engine,
 //!     or the guarantee label says otherwise.
 //!

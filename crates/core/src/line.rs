@@ -15,6 +15,9 @@ pub const ENTRY_LIFE: Duration = Duration::from_secs(45);
 pub const RESERVATION: Duration = Duration::from_millis(500);
 /// The first two in line ask again at least this often.
 pub const RECHECK_FRONT: Duration = Duration::from_secs(1);
+/// A free resource that nobody in line has taken for this long is anybody's: the front of the line looks every second, so
+/// those who wait do not run (they are suspended, say), and whoever only tries once must not wait for them.
+pub const FORSAKEN: Duration = Duration::from_secs(3);
 /// Those behind them ask again at least this often: a third of [`ENTRY_LIFE`].
 pub const RECHECK_BACK: Duration = Duration::from_secs(15);
 

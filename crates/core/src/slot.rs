@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use crate::{
     id::{HolderId, Label, LeaseId},
-    line::{Line, RESERVATION, micros, recheck},
+    line::{FORSAKEN, Line, RESERVATION, micros, recheck},
     record::{
         Acquired, Busy, End, EndReason, Gone, Grant, Notice, Queued, Record, Released, Renewed, Revoked,
     },
@@ -229,9 +229,10 @@ impl Slot {
         if head == claim.lease_id {
             return Ok(None);
         }
-        let reserved_us = self.free_since_us.saturating_add(micros(RESERVATION)).saturating_sub(now.clock_us);
+        let free_us = now.clock_us.saturating_sub(self.free_since_us);
+        let reserved_us = micros(RESERVATION).saturating_sub(free_us);
         let mine = line.ahead_of(claim.lease_id).map_err(Fault::Line)?;
-        if mine.is_some() && reserved_us == 0 {
+        if (mine.is_some() && reserved_us == 0) || free_us >= micros(FORSAKEN) {
             return Ok(None);
         }
         let position = join(line, claim, now)?;

@@ -46,3 +46,27 @@ fn a_success_dated_in_the_future_costs_one_period_at_most() {
     assert!(matches!(slot.acquire(&mut line, &claim(2), None, ahead).unwrap(), Acquired::AlreadyDone { .. }));
     assert!(matches!(slot.acquire(&mut line, &claim(3), None, at(2)).unwrap(), Acquired::Granted(_)));
 }
+
+/// Those who wait and do not run (Ctrl-Z) hold up whoever tries once for a few seconds, and not until their places are stale.
+#[test]
+fn a_resource_that_no_waiter_takes_is_anybodys_after_a_while() {
+    use leasehold_core::line::FORSAKEN;
+    let (mut slot, mut line) = (Slot::default(), MemoryLine::default());
+    let at = |us: u64| Now { clock_us: HOUR_US + us, unix_us: HOUR_US + us };
+    let once = |n| Claim { once_per: None, ..claim(n) };
+    let Acquired::Granted(grant) = slot.acquire(&mut line, &once(1), None, at(0)).unwrap() else {
+        unreachable!()
+    };
+    let waiter = Claim { queue: true, ..once(2) };
+    assert!(matches!(slot.acquire(&mut line, &waiter, None, at(1)).unwrap(), Acquired::Busy(_)));
+    let release = Release {
+        resource: waiter.resource,
+        lease_id: once(1).lease_id,
+        token: Some(grant.token),
+        succeeded: false,
+    };
+    let _ = slot.release(&mut line, &release, at(2)).unwrap();
+    let over = u64::try_from(FORSAKEN.as_micros()).unwrap() + 2;
+    assert!(matches!(slot.acquire(&mut line, &once(3), None, at(over - 1)).unwrap(), Acquired::Queued(_)));
+    assert!(matches!(slot.acquire(&mut line, &once(4), None, at(over)).unwrap(), Acquired::Granted(_)));
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     HolderId, Label, LeaseId, Resource, Token, Ttl,
-    line::{ENTRY_LIFE, MemoryLine, RESERVATION},
+    line::{ENTRY_LIFE, FORSAKEN, MemoryLine, RESERVATION},
     record::{Acquired, EndReason, Gone, Released, Renewed, Revoked},
     request::{Claim, Release, Renewal, Revocation},
     slot::{Now, Slot},
@@ -115,7 +115,8 @@ impl Model {
         self.bury();
         let first = self.line.first().map(|(first, _)| *first);
         let reserved = self.now_us < self.free_since_us + u64::try_from(RESERVATION.as_micros()).unwrap();
-        if first.is_some_and(|first| first != id) && (reserved || self.place(id).is_none()) {
+        let forsaken = self.now_us >= self.free_since_us + u64::try_from(FORSAKEN.as_micros()).unwrap();
+        if !forsaken && first.is_some_and(|first| first != id) && (reserved || self.place(id).is_none()) {
             return Said::Queued { place: self.stand(id, queue) };
         }
         self.line.retain(|(other, _)| *other != id);

@@ -106,6 +106,13 @@ fn parse_sqlite(rest: &str) -> Result<Url, Error> {
         }
         None => path,
     };
+    if path.starts_with(':') || path.starts_with("file:") {
+        return Err(Error::new(
+            Kind::Invalid,
+            "the path of a sqlite URL is a file's, and no name that SQLite alone knows",
+        )
+        .advise("write sqlite:relative/path or sqlite:/absolute/path; memory:NAME is for one process"));
+    }
     let mut max_ttl = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
@@ -221,6 +228,7 @@ mod tests {
             ("sqlite://host/x", "no host"),
             ("sqlite:x?cache=shared", "no setting"),
             ("sqlite:x?max_ttl=5", "unit"),
+            ("sqlite::memory:", "a file's"),
             ("mysql://x", "no engine"),
             ("redis://:secret@host", "no redis"),
         ] {

@@ -13,7 +13,7 @@
 //!
 //! | question | file |
 //! | --- | --- |
-//! | how is the file made, found to be ours, opened? | `open`, `schema`, `filesystem` |
+//! | how is the file found, made, known to be ours, opened? | `place`, `open`, `schema`, `filesystem` |
 //! | what does one request do? | `apply`, `space`, `row`, `line`, `read`, `purge` |
 //! | what is one transaction? | `session`, `worker` |
 //! | what may go wrong, and what is said then? | `failure` |
@@ -33,6 +33,7 @@ mod gate;
 mod horizon;
 mod line;
 mod open;
+mod place;
 mod purge;
 mod read;
 mod request;
@@ -114,8 +115,8 @@ impl SqliteCoordinator {
     /// something else, [`Kind::Corrupt`] for a damaged one, [`Kind::Denied`] without permission, [`Kind::Unavailable`] when
     /// it is locked or the disk is full. Nothing that was there is overwritten.
     pub fn open(path: &Path, namespace: Namespace, options: Options) -> Result<Self, Error> {
-        // An absolute path: the process may change its folder later.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        // Its one name, and an absolute one: the process may change its folder later.
+        let path = place::resolve(path).map_err(|error| error.at(&format!("sqlite:{}", path.display())))?;
         let place = format!("sqlite:{}", path.display());
         Self::begin(path, namespace, options, &place).map_err(|error| error.at(&place))
     }
