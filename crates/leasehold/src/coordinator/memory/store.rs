@@ -18,10 +18,8 @@ use leasehold_core::{
 
 use crate::{
     clock::{self, Clock, SystemClock},
-    coordinator::{
-        mailbox::{Mailbox, lock},
-        rules,
-    },
+    coordinator::{mailbox::Mailbox, rules},
+    sync::lock,
 };
 
 /// A store in memory, shared by its clones.

@@ -24,7 +24,7 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
 };
 
-use crate::{clock, coordinator::mailbox::lock};
+use crate::{clock, sync::lock};
 
 /// Device and inode: what a path points at now.
 pub(super) type FileId = (u64, u64);

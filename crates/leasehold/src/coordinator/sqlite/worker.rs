@@ -25,7 +25,7 @@ use super::{
     request::{Reply, Request},
     session::{Context, Done, Session},
 };
-use crate::{clock, coordinator::mailbox::lock};
+use crate::{clock, sync::lock};
 
 /// More requests than this wait for the next transaction (ours: keeps a transaction in the milliseconds).
 const MAX_BATCH: usize = 1_024;
