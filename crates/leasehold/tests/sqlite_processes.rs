@@ -9,6 +9,7 @@ use leasehold::clock;
 use leasehold_core::{
     Coordinator, Kind, Resource,
     record::{Acquired, Released, Wake},
+    request::Claim,
 };
 use sqlite_roles::{FILE, Process, ROLE, claim, open, release, take, until_granted};
 
@@ -41,6 +42,29 @@ async fn requests_behind_a_stopped_process_are_answered_and_have_no_effect() {
     stopped.kill();
     let answer = coordinator.acquire(claim(Duration::from_secs(60), false)).await.unwrap();
     assert!(matches!(answer, Acquired::Granted(_)), "{answer:?}");
+}
+
+/// The log is moved after the commit: whatever hinders that takes nothing back.
+#[tokio::test]
+async fn a_commit_is_answered_as_kept_while_another_process_moves_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leases.db");
+    let (coordinator, ..) = take(&file).await;
+    let mut mover = Process::start("checkpoint", &file);
+    assert_eq!(mover.hear(), "in the way");
+    // A log that is due to be moved at the next commit.
+    let stranger = rusqlite::Connection::open(&file).unwrap();
+    stranger
+        .execute_batch("PRAGMA wal_autocheckpoint = 0; CREATE TABLE ballast (x); INSERT INTO ballast VALUES (randomblob(5000000))")
+        .unwrap();
+    for _ in 0..3 {
+        let resource = Resource::new(&leasehold_testkit::random::lease_id().to_string()).unwrap();
+        let asked = Claim { resource: resource.clone(), ..claim(Duration::from_secs(60), false) };
+        let answer = coordinator.acquire(asked.clone()).await.unwrap();
+        assert!(matches!(&answer, Acquired::Granted(grant) if !grant.adopted), "{answer:?}");
+        let seen = coordinator.inspect(resource).await.unwrap().record.unwrap();
+        assert_eq!(seen.lease_id, asked.lease_id);
+    }
 }
 
 #[test]

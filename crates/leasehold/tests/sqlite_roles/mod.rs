@@ -98,6 +98,7 @@ pub fn play() {
             "many-pairs" => pairs(&file, 16).await,
             "nobody" => nobody(&file),
             "gate" => gate(&file),
+            "checkpoint" => checkpoint(&file),
             "fill" => fill(&file).await,
             "drop" => open_and_drop(&file).await,
             other => panic!("{other}"),
@@ -256,12 +257,20 @@ fn nobody(file: &Path) {
 
 /// Stands in the gate, as a process does that is stopped in the middle of a commit.
 fn gate(file: &Path) {
-    let lock = file.with_file_name(".leases.db-lock");
-    let lock = OpenOptions::new().read(true).write(true).open(lock).unwrap();
+    keep_byte(&file.with_file_name(".leases.db-lock"), 4_097);
+}
+
+/// Moves the log for ever: byte 121 of the `-shm` is the lock of whoever does (the WAL-index format of SQLite).
+fn checkpoint(file: &Path) {
+    keep_byte(&file.with_file_name("leases.db-shm"), 121);
+}
+
+fn keep_byte(path: &Path, byte: nix::libc::off_t) {
+    let lock = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let record = nix::libc::flock {
         l_type: nix::libc::F_WRLCK.try_into().unwrap(),
         l_whence: 0,
-        l_start: 4_097,
+        l_start: byte,
         l_len: 1,
         l_pid: 0,
     };

@@ -140,7 +140,14 @@ fn watch_log(connection: &mut Connection) -> rusqlite::Result<Arc<AtomicU32>> {
     connection.wal_hook(Some(move |log: &mut Wal, length: std::ffi::c_int| {
         let length = length.unsigned_abs();
         seen.store(length, Ordering::Relaxed);
-        if length >= LOG_PAGES { log.checkpoint() } else { Ok(()) }
+        // The hook runs once the commit is durable. What it returned would be the answer to that commit, and another
+        // process that moves the log at this moment would make it look as if nothing had been kept.
+        if length >= LOG_PAGES
+            && let Err(error) = log.checkpoint()
+        {
+            tracing::debug!(%error, "the log of the lease file was not moved; a later commit tries again");
+        }
+        Ok(())
     }))?;
     Ok(pages)
 }
