@@ -350,6 +350,32 @@ async fn a_client_must_agree_about_the_longest_ttl() {
 }
 
 #[tokio::test]
+async fn a_lower_bound_counts_from_the_next_grant_and_running_leases_are_renewed() {
+    let place = Place::new();
+    let coordinator = place.open();
+    let long = Ttl::new(Duration::from_secs(3_600)).unwrap();
+    let first = Claim { ttl: long, ..claim(1) };
+    let token = granted(&coordinator, first.clone()).await.token;
+    let lower = Preparation { fresh: false, max_ttl: Some(Ttl::DEFAULT) };
+    assert_eq!(coordinator.prepare(lower).await.unwrap().max_ttl, Ttl::DEFAULT);
+
+    place.clock.advance(Duration::from_secs(1_800));
+    let same = renewal(&first, token);
+    let longer = Renewal { ttl: Ttl::from_millis(long.as_millis() + 1).unwrap(), ..same.clone() };
+    let of_nobody = Renewal { lease_id: claim(9).lease_id, ..same.clone() };
+    let answers = coordinator.renew(vec![longer, same, of_nobody]).await.unwrap();
+    let [Err(error), Ok(extended), Ok(gone)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert_eq!(*extended, Renewed::Extended { ttl: long });
+    assert_eq!(*gone, Renewed::Gone(Gone::Absent));
+    let left = coordinator.inspect(first.resource.clone()).await.unwrap().record.unwrap().remaining;
+    assert_eq!(left, long.as_duration());
+
+    let other = Claim { ttl: long, ..claim_of("other", 2) };
+    assert_eq!(place.open().acquire(other).await.unwrap_err().kind(), Kind::Invalid);
+}
+
+#[tokio::test]
 async fn a_file_that_is_locked_by_a_stranger_is_unavailable_and_dropped_requests_have_no_effect() {
     let place = Place::new();
     let coordinator = place.open();
