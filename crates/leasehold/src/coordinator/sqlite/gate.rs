@@ -47,9 +47,21 @@ static OPEN: LazyLock<Mutex<HashMap<FileId, Weak<Gate>>>> = LazyLock::new(Mutex:
 pub(super) struct Gate {
     file: File,
     path: PathBuf,
-    id: FileId,
     /// Process locks do not exclude the coordinators of one process from one another; this does.
     turn: Mutex<()>,
+    /// The last field, so that it is dropped last.
+    listed: Listed,
+}
+
+/// The entry of a gate in the registry. It goes when the file has been closed: until then nobody may open the same file
+/// again, because closing it late would drop the locks of the next gate.
+#[derive(Debug)]
+struct Listed(FileId);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        lock(&OPEN).remove(&self.0);
+    }
 }
 
 /// The right to write, until it is dropped.
@@ -70,27 +82,36 @@ impl Gate {
     pub(super) fn open(database: &Path) -> io::Result<Arc<Self>> {
         let path = path_for(database);
         let mut open = lock(&OPEN);
-        open.retain(|_, gate| gate.strong_count() > 0);
         // Looked up before opening: closing a second descriptor would drop the locks of the first.
-        let known = std::fs::metadata(&path).ok().and_then(|found| open.get(&file_id(&found))?.upgrade());
-        if let Some(gate) = known {
-            return Ok(gate);
+        while let Some(known) = fs::metadata(&path).ok().and_then(|found| open.get(&file_id(&found))) {
+            if let Some(gate) = known.upgrade() {
+                return Ok(gate);
+            }
+            // Another thread is closing it.
+            drop(open);
+            std::thread::yield_now();
+            open = lock(&OPEN);
         }
-        let file = open_like(&path, std::fs::metadata(database).ok().as_ref())?;
+        let file = open_like(&path, fs::metadata(database).ok().as_ref())?;
         let id = file_id(&file.metadata()?);
+        if open.contains_key(&id) {
+            // It was moved here since we looked. Not even now may it be closed.
+            std::mem::forget(file);
+            return Err(io::Error::other("the lock file was replaced at this moment"));
+        }
         patiently(|| match file.try_lock_shared() {
             Ok(()) => Ok(Some(())),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(error)) => Err(error),
         })?;
-        let gate = Arc::new(Self { file, path, id, turn: Mutex::new(()) });
+        let gate = Arc::new(Self { file, path, turn: Mutex::new(()), listed: Listed(id) });
         open.insert(id, Arc::downgrade(&gate));
         Ok(gate)
     }
 
     /// True while the lock file at the path is this one.
     pub(super) fn is_in_place(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|found| file_id(&found) == self.id)
+        fs::metadata(&self.path).is_ok_and(|found| file_id(&found) == self.listed.0)
     }
 
     /// Waits for the right to write. Certainly nothing has been changed when this fails.
@@ -259,5 +280,36 @@ mod tests {
         drop(gate.try_pass().unwrap().expect("the gate is free"));
         std::fs::remove_file(path_for(&database)).unwrap();
         assert!(!gate.is_in_place());
+    }
+    /// Coordinators of one process come and go, each in its own thread.
+    #[test]
+    fn a_gate_is_opened_again_only_once_its_file_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("leases.db");
+        let gate = Gate::open(&database).unwrap();
+        let id = gate.listed.0;
+        let stranger = File::open(path_for(&database)).unwrap();
+        assert!(stranger.try_lock().is_err(), "locked through the gate");
+
+        let open = lock(&OPEN);
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(gate));
+            while stranger.try_lock().is_err() {
+                std::thread::yield_now();
+            }
+            assert!(open.get(&id).is_some_and(|gate| gate.strong_count() == 0), "closed, and still listed");
+            drop(open);
+        });
+        assert!(!lock(&OPEN).contains_key(&id));
+        stranger.unlock().unwrap();
+
+        lock(&OPEN).insert(id, Weak::new());
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| Gate::open(&database).unwrap());
+            std::thread::park_timeout(Duration::from_millis(50));
+            assert!(!opening.is_finished(), "it waits for the close");
+            lock(&OPEN).remove(&id);
+            assert!(opening.join().unwrap().is_in_place());
+        });
     }
 }
