@@ -262,6 +262,21 @@ async fn a_removed_lock_file_is_made_again_with_what_it_knew() {
 }
 
 #[tokio::test]
+async fn an_emptied_lock_file_hides_no_live_process_on_an_older_file() {
+    let place = Place::new();
+    drop(place.open());
+    fs::write(place.lock_path(), "").unwrap();
+    // What another process that has the file open shows.
+    let other = fs::File::open(place.lock_path()).unwrap();
+    other.lock_shared().unwrap();
+    fs::remove_file(place.path()).unwrap();
+    quarantine(&place.open(), claim(1)).await;
+    other.unlock().unwrap();
+    fs::remove_file(place.path()).unwrap();
+    granted(&place.open(), claim(2)).await;
+}
+
+#[tokio::test]
 async fn a_replaced_file_is_noticed() {
     let (place, other) = (Place::new(), Place::new());
     let coordinator = place.open();

@@ -210,6 +210,23 @@ async fn a_release_in_one_process_wakes_the_waiter_in_another() {
 }
 
 #[test]
+fn processes_that_start_together_on_a_new_file_do_not_take_one_another_for_survivors_of_an_older_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut all: Vec<_> = (0..20).map(|_| Process::start("newcomer", folder.path())).collect();
+    for process in &mut all {
+        assert_eq!(process.hear(), "ready");
+    }
+    for round in 0..10 {
+        for process in &mut all {
+            process.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        }
+        for process in &mut all {
+            assert_eq!(process.hear(), "granted", "round {round}");
+        }
+    }
+}
+
+#[test]
 fn no_process_starves() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("leases.db");

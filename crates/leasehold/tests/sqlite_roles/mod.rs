@@ -100,6 +100,7 @@ pub fn play() {
             "gate" => gate(&file),
             "checkpoint" => checkpoint(&file),
             "fill" => fill(&file).await,
+            "newcomer" => newcomer(&file).await,
             "drop" => open_and_drop(&file).await,
             other => panic!("{other}"),
         }
@@ -246,6 +247,23 @@ async fn side_by_side<F: AsyncFn(usize) -> u64>(tasks: usize, one: F) -> u64 {
         if futures.is_empty() { std::task::Poll::Ready(total) } else { std::task::Poll::Pending }
     })
     .await
+}
+
+/// Opens one new file after the other, each when it is told to, and claims something in it.
+async fn newcomer(folder: &Path) {
+    say("ready");
+    for round in 0.. {
+        if std::io::stdin().read(&mut [0]).unwrap() == 0 {
+            return;
+        }
+        let coordinator = open(&folder.join(format!("{round}.db")));
+        let resource = Resource::new(&random_id().to_string()).unwrap();
+        let asked = Claim { resource, ..claim(Duration::from_secs(60), false) };
+        say(match coordinator.acquire(asked).await.unwrap() {
+            Acquired::Granted(_) => "granted".to_owned(),
+            other => format!("{other:?}"),
+        });
+    }
 }
 
 fn nobody(file: &Path) {

@@ -6,8 +6,8 @@
 //! a commit does not inherit them, and the kernel drops them with their process, however it dies. As they belong to a
 //! process and vanish with the first descriptor closed, a process opens each lock file once, in a registry.
 //!
-//! **The sign of life.** Every process keeps a shared `flock` on the file. A creator of a new database that can have
-//! it alone knows that no live process works with an older one.
+//! **The sign of life.** Every process that has the database open keeps a shared `flock` on the file. A creator of a new
+//! database that can have it alone knows that no live process works with an older one.
 
 use std::{
     collections::HashMap,
@@ -49,6 +49,8 @@ pub(super) struct Gate {
     path: PathBuf,
     /// Process locks do not exclude the coordinators of one process from one another; this does.
     turn: Mutex<()>,
+    /// True while this process shows that it lives.
+    alive: Mutex<bool>,
     /// The last field, so that it is dropped last.
     listed: Listed,
 }
@@ -99,12 +101,8 @@ impl Gate {
             std::mem::forget(file);
             return Err(io::Error::other("the lock file was replaced at this moment"));
         }
-        patiently(|| match file.try_lock_shared() {
-            Ok(()) => Ok(Some(())),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(error),
-        })?;
-        let gate = Arc::new(Self { file, path, turn: Mutex::new(()), listed: Listed(id) });
+        let gate =
+            Arc::new(Self { file, path, turn: Mutex::new(()), alive: Mutex::new(false), listed: Listed(id) });
         open.insert(id, Arc::downgrade(&gate));
         Ok(gate)
     }
@@ -153,11 +151,31 @@ impl Gate {
         }
     }
 
+    /// Shows the sign of life, for as long as the gate is open. Whoever calls this has the database open: one that is about
+    /// to make it must not, or those who start together would take one another for users of an older one.
+    pub(super) fn show_life(&self) -> io::Result<()> {
+        let mut alive = lock(&self.alive);
+        if !*alive {
+            patiently(|| taken(self.file.try_lock_shared()))?;
+            *alive = true;
+        }
+        Ok(())
+    }
+
     /// True when no other process has the database of this lock file open. Only asked by a creator, who has passed.
-    pub(super) fn is_alone(&self, _passage: &Passage<'_>) -> bool {
+    pub(super) fn is_alone(&self, _passage: &Passage<'_>) -> io::Result<bool> {
+        let alive = lock(&self.alive);
+        let alone = patiently(|| match taken(self.file.try_lock())? {
+            Some(()) => Ok(Some(true)),
+            // Shared, there are others who live; not even shared, a stranger locks our file, which says nothing.
+            None => Ok(taken(self.file.try_lock_shared())?.map(|()| false)),
+        });
         // Converting a flock drops it for a moment; a creator that slips in between waits at the gate.
-        let alone = self.file.try_lock().is_ok();
-        let _ = self.file.lock_shared();
+        if *alive {
+            patiently(|| taken(self.file.try_lock_shared()))?;
+        } else {
+            self.file.unlock()?;
+        }
         alone
     }
 
@@ -207,6 +225,15 @@ impl Gate {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         self.gate.unlock(GATE);
+    }
+}
+
+/// Nothing when another has the lock.
+fn taken(tried: Result<(), fs::TryLockError>) -> io::Result<Option<()>> {
+    match tried {
+        Ok(()) => Ok(Some(())),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -274,7 +301,15 @@ mod tests {
         assert!(Arc::ptr_eq(&gate, &Gate::open(&database).unwrap()));
         assert!(gate.is_in_place());
         let passage = gate.pass().unwrap();
-        assert!(gate.is_alone(&passage));
+        assert!(gate.is_alone(&passage).unwrap());
+        let other = File::open(path_for(&database)).unwrap();
+        other.lock_shared().unwrap();
+        assert!(!gate.is_alone(&passage).unwrap());
+        other.try_lock().expect("looking around is no sign of life");
+        other.unlock().unwrap();
+        gate.show_life().unwrap();
+        assert!(gate.is_alone(&passage).unwrap());
+        assert!(other.try_lock().is_err(), "life goes on after looking around");
         assert!(gate.try_pass().unwrap().is_none(), "one turn at a time within a process too");
         drop(passage);
         drop(gate.try_pass().unwrap().expect("the gate is free"));
@@ -287,6 +322,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("leases.db");
         let gate = Gate::open(&database).unwrap();
+        gate.show_life().unwrap();
         let id = gate.listed.0;
         let stranger = File::open(path_for(&database)).unwrap();
         assert!(stranger.try_lock().is_err(), "locked through the gate");

@@ -79,6 +79,7 @@ pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error>
         }
     }
     let mut connection = connect(path)?;
+    gate.show_life().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
     let log_pages = watch_log(&mut connection)
         .map_err(|error| failure::from_sql("cannot open the lease file", &error))?;
     let metadata =
@@ -163,10 +164,12 @@ fn pause_after_loss(
 ) -> Result<u64, Error> {
     // No margin: what a holder can believe in is shorter than its TTL by more than two clocks can differ.
     let whole = max_ttl.as_micros();
-    let horizon =
-        Horizon::read(gate).map_err(|error| failure::from_io("cannot read the lock file", &error))?;
-    Ok(match horizon {
-        Horizon::Empty if gate.is_alone(passage) => 0,
+    let failed = |error: io::Error| failure::from_io("cannot read the lock file", &error);
+    Ok(match Horizon::read(gate).map_err(failed)? {
+        // The horizon is raised, behind the gate, before every commit that grants: through this lock file nobody has
+        // granted yet, unless somebody emptied it. Whoever then still works with an older database shows life; those who
+        // start together with us do not, because they have none open yet.
+        Horizon::Empty if gate.is_alone(passage).map_err(failed)? => 0,
         Horizon::Empty | Horizon::Damaged => whole,
         Horizon::Until(boot, us) => match mine.relation(&boot, local) {
             Relation::Same => us.saturating_sub(now.clock_us),

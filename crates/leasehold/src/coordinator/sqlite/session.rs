@@ -223,6 +223,7 @@ impl Session {
         self.opened.gate = Gate::open(path).map_err(failed)?;
         self.horizon_us = 0;
         let gate = Arc::clone(&self.opened.gate);
+        gate.show_life().map_err(failed)?;
         let passage = gate.pass().map_err(failed)?;
         let latest: Option<i64> = self
             .opened
