@@ -3,13 +3,21 @@
 
 mod sqlite_roles;
 
-use std::{io::Write as _, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
+use std::{
+    io::Write as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    process::Command,
+    time::Duration,
+};
 
-use leasehold::clock;
+use leasehold::{
+    clock,
+    coordinator::sqlite::{Options, SqliteCoordinator},
+};
 use leasehold_core::{
-    Coordinator, Kind, Resource,
-    record::{Acquired, Released, Wake},
-    request::Claim,
+    Coordinator, Kind, Namespace, Resource,
+    record::{Acquired, Released, Renewed, Wake},
+    request::{Claim, Renewal},
 };
 use sqlite_roles::{FILE, Process, ROLE, claim, open, release, take, until_granted};
 
@@ -42,6 +50,41 @@ async fn requests_behind_a_stopped_process_are_answered_and_have_no_effect() {
     stopped.kill();
     let answer = coordinator.acquire(claim(Duration::from_secs(60), false)).await.unwrap();
     assert!(matches!(answer, Acquired::Granted(_)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_second_client_in_one_process_takes_no_locks_from_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leases.db");
+    let (first, held, grant) = take(&file).await;
+    let log = file.with_file_name("leases.db-wal");
+    let number = || std::fs::metadata(&log).map(|found| found.ino()).ok();
+    let before = number();
+    let second =
+        SqliteCoordinator::open(&file, Namespace::new("other").unwrap(), Options::default()).unwrap();
+    assert_eq!(Process::start("probe", &file).hear(), "locked");
+    assert_eq!(Process::start("visit", &file).hear(), "1");
+    assert_eq!((before.is_some(), number()), (true, before), "the log is still the one that is written to");
+    let Acquired::Granted(_) = second.acquire(claim(Duration::from_secs(60), false)).await.unwrap() else {
+        panic!("another namespace")
+    };
+    // A second look, with both clients at work.
+    drop(second);
+    drop(open(&file));
+    assert_eq!(Process::start("probe", &file).hear(), "locked");
+    assert_eq!(Process::start("visit", &file).hear(), "2");
+    assert_eq!(number(), before);
+    let renewal = Renewal {
+        resource: held.resource.clone(),
+        lease_id: held.lease_id,
+        token: grant.token,
+        ttl: held.ttl,
+        lock_delay: held.lock_delay,
+    };
+    let answers = first.renew(vec![renewal]).await.unwrap();
+    assert!(matches!(answers[..], [Ok(Renewed::Extended { .. })]), "{answers:?}");
+    let heard = Process::start("look", &file).hear();
+    assert_eq!(heard, grant.token.to_string(), "another process sees the same holder");
 }
 
 /// The log is moved after the commit: whatever hinders that takes nothing back.

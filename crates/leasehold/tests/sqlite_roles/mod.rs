@@ -100,6 +100,12 @@ pub fn play() {
             "gate" => gate(&file),
             "checkpoint" => checkpoint(&file),
             "fill" => fill(&file).await,
+            "look" => {
+                let seen = open(&file).inspect(Resource::new("r").unwrap()).await.unwrap();
+                say(seen.record.map_or_else(|| "nobody".to_owned(), |record| record.token.to_string()));
+            }
+            "probe" => probe(&file),
+            "visit" => visit(&file),
             "newcomer" => newcomer(&file).await,
             "drop" => open_and_drop(&file).await,
             other => panic!("{other}"),
@@ -279,6 +285,24 @@ fn gate(file: &Path) {
     keep_byte(&file.with_file_name(".leases.db-lock"), 4_097);
 }
 
+/// Reads the file and closes it, as a shell does. The last one to close a file deletes its log.
+fn visit(file: &Path) {
+    let connection = rusqlite::Connection::open(file).unwrap();
+    let count: i64 = connection.query_row("SELECT count(*) FROM slot", [], |row| row.get(0)).unwrap();
+    connection.close().unwrap();
+    say(count);
+}
+
+/// Says whether somebody has the shared lock of a database, which keeps others from taking themselves for the last user: the
+/// 510 bytes from 2^30 + 2 (the locks of SQLite's Unix files). A closing program of an older SQLite looks at nothing else.
+fn probe(file: &Path) {
+    let database = OpenOptions::new().read(true).write(true).open(file).unwrap();
+    let mut record = record(0x4000_0002, 510);
+    nix::fcntl::fcntl(&database, nix::fcntl::FcntlArg::F_GETLK(&mut record)).unwrap();
+    let free = nix::libc::c_int::from(record.l_type) == nix::libc::F_UNLCK;
+    say(if free { "free" } else { "locked" });
+}
+
 /// Moves the log for ever: byte 121 of the `-shm` is the lock of whoever does (the WAL-index format of SQLite).
 fn checkpoint(file: &Path) {
     keep_byte(&file.with_file_name("leases.db-shm"), 121);
@@ -286,16 +310,19 @@ fn checkpoint(file: &Path) {
 
 fn keep_byte(path: &Path, byte: nix::libc::off_t) {
     let lock = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let record = nix::libc::flock {
-        l_type: nix::libc::F_WRLCK.try_into().unwrap(),
-        l_whence: 0,
-        l_start: byte,
-        l_len: 1,
-        l_pid: 0,
-    };
-    nix::fcntl::fcntl(&lock, nix::fcntl::FcntlArg::F_SETLK(&record)).unwrap();
+    nix::fcntl::fcntl(&lock, nix::fcntl::FcntlArg::F_SETLK(&record(byte, 1))).unwrap();
     say("in the way");
     until_killed();
+}
+
+fn record(start: nix::libc::off_t, length: nix::libc::off_t) -> nix::libc::flock {
+    nix::libc::flock {
+        l_type: nix::libc::F_WRLCK.try_into().unwrap(),
+        l_whence: 0,
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    }
 }
 
 /// Takes one resource after the other until the disk is full.

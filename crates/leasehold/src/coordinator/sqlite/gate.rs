@@ -40,7 +40,9 @@ const GATE: libc::off_t = 4_097;
 /// How long the next in line looks before it sleeps: a commit takes 80-300 µs on what people put such files on.
 const LOOK_US: u64 = 300;
 
-static OPEN: LazyLock<Mutex<HashMap<FileId, Weak<Gate>>>> = LazyLock::new(Mutex::default);
+type Registry = HashMap<FileId, Weak<Gate>>;
+
+static OPEN: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 
 /// An open lock file.
 #[derive(Debug)]
@@ -83,23 +85,20 @@ impl Gate {
     /// Opens or makes the lock file of `database`, as private as the database is, or for the owner alone.
     pub(super) fn open(database: &Path) -> io::Result<Arc<Self>> {
         let path = path_for(database);
-        let mut open = lock(&OPEN);
         // Looked up before opening: closing a second descriptor would drop the locks of the first.
-        while let Some(known) = fs::metadata(&path).ok().and_then(|found| open.get(&file_id(&found))) {
-            if let Some(gate) = known.upgrade() {
-                return Ok(gate);
-            }
-            // Another thread is closing it.
-            drop(open);
-            std::thread::yield_now();
-            open = lock(&OPEN);
+        let at_path = || fs::metadata(&path).ok().map(|found| file_id(&found));
+        let (known, open) = look_up(lock(&OPEN), at_path);
+        if let Some(gate) = known {
+            return Ok(gate);
         }
         let file = open_like(&path, fs::metadata(database).ok().as_ref())?;
         let id = file_id(&file.metadata()?);
-        if open.contains_key(&id) {
-            // It was moved here since we looked. Not even now may it be closed.
+        // Once more, for what was opened: its number may be that of a removed file which is just being closed.
+        let (known, mut open) = look_up(open, || Some(id));
+        if let Some(gate) = known {
+            // It was moved here since we looked. Better a descriptor lost than its locks.
             std::mem::forget(file);
-            return Err(io::Error::other("the lock file was replaced at this moment"));
+            return Ok(gate);
         }
         let gate =
             Arc::new(Self { file, path, turn: Mutex::new(()), alive: Mutex::new(false), listed: Listed(id) });
@@ -225,6 +224,22 @@ impl Gate {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         self.gate.unlock(GATE);
+    }
+}
+
+/// The open gate of a file. One that another thread is closing is waited for, until there is none.
+fn look_up(
+    mut open: MutexGuard<'static, Registry>,
+    file: impl Fn() -> Option<FileId>,
+) -> (Option<Arc<Gate>>, MutexGuard<'static, Registry>) {
+    loop {
+        let Some(known) = file().and_then(|id| open.get(&id)) else { return (None, open) };
+        if let Some(gate) = known.upgrade() {
+            return (Some(gate), open);
+        }
+        drop(open);
+        std::thread::yield_now();
+        open = lock(&OPEN);
     }
 }
 

@@ -8,7 +8,7 @@ use rusqlite::OptionalExtension as _;
 use super::{
     apply::{Effects, Outcome, Ring, Setting, Step},
     failure::{self, Failure},
-    gate::{Gate, Passage, file_id},
+    gate::{Gate, Passage},
     horizon::Horizon,
     open::{self, Opened},
     purge,
@@ -108,11 +108,7 @@ impl Session {
 
     /// True while the path still points at the file that is open.
     pub(super) fn is_in_place(&self, path: &Path) -> io::Result<bool> {
-        match std::fs::metadata(path) {
-            Ok(found) => Ok(file_id(&found) == self.opened.id),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.opened.in_use.is_at(path)
     }
 
     /// Begins a transaction. When this fails nothing was changed.
