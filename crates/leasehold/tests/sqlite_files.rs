@@ -262,6 +262,21 @@ async fn a_removed_lock_file_is_made_again_with_what_it_knew() {
 }
 
 #[tokio::test]
+async fn an_emptied_lock_file_hides_no_live_process_on_an_older_file() {
+    let place = Place::new();
+    drop(place.open());
+    fs::write(place.lock_path(), "").unwrap();
+    // What another process that has the file open shows.
+    let other = fs::File::open(place.lock_path()).unwrap();
+    other.lock_shared().unwrap();
+    fs::remove_file(place.path()).unwrap();
+    quarantine(&place.open(), claim(1)).await;
+    other.unlock().unwrap();
+    fs::remove_file(place.path()).unwrap();
+    granted(&place.open(), claim(2)).await;
+}
+
+#[tokio::test]
 async fn a_replaced_file_is_noticed() {
     let (place, other) = (Place::new(), Place::new());
     let coordinator = place.open();
@@ -350,6 +365,32 @@ async fn a_client_must_agree_about_the_longest_ttl() {
 }
 
 #[tokio::test]
+async fn a_lower_bound_counts_from_the_next_grant_and_running_leases_are_renewed() {
+    let place = Place::new();
+    let coordinator = place.open();
+    let long = Ttl::new(Duration::from_secs(3_600)).unwrap();
+    let first = Claim { ttl: long, ..claim(1) };
+    let token = granted(&coordinator, first.clone()).await.token;
+    let lower = Preparation { fresh: false, max_ttl: Some(Ttl::DEFAULT) };
+    assert_eq!(coordinator.prepare(lower).await.unwrap().max_ttl, Ttl::DEFAULT);
+
+    place.clock.advance(Duration::from_secs(1_800));
+    let same = renewal(&first, token);
+    let longer = Renewal { ttl: Ttl::from_millis(long.as_millis() + 1).unwrap(), ..same.clone() };
+    let of_nobody = Renewal { lease_id: claim(9).lease_id, ..same.clone() };
+    let answers = coordinator.renew(vec![longer, same, of_nobody]).await.unwrap();
+    let [Err(error), Ok(extended), Ok(gone)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert_eq!(*extended, Renewed::Extended { ttl: long });
+    assert_eq!(*gone, Renewed::Gone(Gone::Absent));
+    let left = coordinator.inspect(first.resource.clone()).await.unwrap().record.unwrap().remaining;
+    assert_eq!(left, long.as_duration());
+
+    let other = Claim { ttl: long, ..claim_of("other", 2) };
+    assert_eq!(place.open().acquire(other).await.unwrap_err().kind(), Kind::Invalid);
+}
+
+#[tokio::test]
 async fn a_file_that_is_locked_by_a_stranger_is_unavailable_and_dropped_requests_have_no_effect() {
     let place = Place::new();
     let coordinator = place.open();
@@ -410,4 +451,34 @@ fn opening_does_not_wait_for_ever_for_a_lock_file_that_somebody_keeps() {
     assert!(error.to_string().contains("stopped process"), "{error}");
     keeper.unlock().unwrap();
     place.open();
+}
+
+/// `rm leases.db-shm`: others begin with a new index, so this process must not write by its own any more.
+#[tokio::test]
+async fn a_log_or_index_that_was_taken_away_loses_the_leases() {
+    for companion in ["leases.db-shm", "leases.db-wal"] {
+        let place = Place::new();
+        let coordinator = place.open();
+        let grant = granted(&coordinator, claim(1)).await;
+        fs::remove_file(place.folder.path().join(companion)).unwrap();
+        let answers = coordinator.renew(vec![renewal(&claim(1), grant.token)]).await.unwrap();
+        assert_eq!(answers, [Ok(Renewed::Gone(Gone::Absent))], "{companion}");
+    }
+}
+
+/// Every way to a file leads to the same leases, or is refused: also before there is a file.
+#[tokio::test]
+async fn a_link_made_before_the_file_leads_to_the_same_leases() {
+    let place = Place::new();
+    std::os::unix::fs::symlink("leases.db", place.folder.path().join("link.db")).unwrap();
+    let options = Options { clock: place.clock.clone(), ..Options::default() };
+    let through =
+        SqliteCoordinator::open(&place.folder.path().join("link.db"), Namespace::default(), options).unwrap();
+    granted(&through, claim(1)).await;
+    let direct = place.open();
+    assert!(matches!(direct.acquire(claim(2)).await.unwrap(), Acquired::Busy(_)));
+    drop((through, direct));
+    fs::hard_link(place.path(), place.folder.path().join("second.db")).unwrap();
+    let error = place.try_open().unwrap_err();
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("hard links"), "{error}");
 }

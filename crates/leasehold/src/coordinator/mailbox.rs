@@ -3,13 +3,12 @@
 //! A wake is a hint, so losing the difference between many of them is harmless and keeping an unbounded heap of them is
 //! not: a mailbox that overflows says "look at everything" instead.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Mutex};
 
 use leasehold_core::record::Wake;
 use tokio::sync::Notify;
+
+use crate::sync::lock;
 
 /// More unread wakes than this are folded into one [`Wake::All`] (ours: far more than one process has waiters).
 const MAX_UNREAD: usize = 4_096;
@@ -45,11 +44,6 @@ impl Mailbox {
             self.arrived.notified().await;
         }
     }
-}
-
-/// Locks what cannot be left half-changed: a panic elsewhere does not spoil it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use leasehold_core::{
     line::Entry,
     record::{Inspection, WaiterInfo},
     request::{Claim, Listing, Renewal},
-    slot::{Now, Slot},
+    slot::{Held, Now, Slot},
     token::NoToken,
 };
 
@@ -18,12 +18,19 @@ pub(crate) fn check_claim(claim: &Claim, max_ttl: Ttl) -> Result<(), Error> {
     check_ttl(claim.ttl, max_ttl).map_err(|error| error.on(&claim.resource))
 }
 
-/// Refuses a renewal that is out of bounds.
-pub(crate) fn check_renewal(renewal: &Renewal, max_ttl: Ttl) -> Result<(), Error> {
+/// Refuses a renewal that is out of bounds: the namespace's, or those of the running grant where they are wider, because a
+/// lower bound counts from the next grant. A grant that does not stand has none; the slot then says what became of it.
+pub(crate) fn check_renewal(renewal: &Renewal, slot: &Slot, max_ttl: Ttl) -> Result<(), Error> {
     if renewal.lock_delay > leasehold_core::request::MAX_LOCK_DELAY {
         return Err(Error::new(Kind::Invalid, "lock-delay must be at most 1h").on(&renewal.resource));
     }
-    check_ttl(renewal.ttl, max_ttl).map_err(|error| error.on(&renewal.resource))
+    let renewed = |held: &&Held| held.lease_id == renewal.lease_id && held.token == renewal.token;
+    match slot.held.as_ref().filter(renewed) {
+        Some(held) => {
+            check_ttl(renewal.ttl, max_ttl.max(held.ttl)).map_err(|error| error.on(&renewal.resource))
+        }
+        None => Ok(()),
+    }
 }
 
 fn check_ttl(ttl: Ttl, max_ttl: Ttl) -> Result<(), Error> {

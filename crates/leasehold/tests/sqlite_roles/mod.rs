@@ -98,7 +98,15 @@ pub fn play() {
             "many-pairs" => pairs(&file, 16).await,
             "nobody" => nobody(&file),
             "gate" => gate(&file),
+            "checkpoint" => checkpoint(&file),
             "fill" => fill(&file).await,
+            "look" => {
+                let seen = open(&file).inspect(Resource::new("r").unwrap()).await.unwrap();
+                say(seen.record.map_or_else(|| "nobody".to_owned(), |record| record.token.to_string()));
+            }
+            "probe" => probe(&file),
+            "visit" => visit(&file),
+            "newcomer" => newcomer(&file).await,
             "drop" => open_and_drop(&file).await,
             other => panic!("{other}"),
         }
@@ -247,27 +255,74 @@ async fn side_by_side<F: AsyncFn(usize) -> u64>(tasks: usize, one: F) -> u64 {
     .await
 }
 
+/// Opens one new file after the other, each when it is told to, and claims something in it.
+async fn newcomer(folder: &Path) {
+    say("ready");
+    for round in 0.. {
+        if std::io::stdin().read(&mut [0]).unwrap() == 0 {
+            return;
+        }
+        let coordinator = open(&folder.join(format!("{round}.db")));
+        let resource = Resource::new(&random_id().to_string()).unwrap();
+        let asked = Claim { resource, ..claim(Duration::from_secs(60), false) };
+        say(match coordinator.acquire(asked).await.unwrap() {
+            Acquired::Granted(_) => "granted".to_owned(),
+            other => format!("{other:?}"),
+        });
+    }
+}
+
 fn nobody(file: &Path) {
-    let id = nix::unistd::Uid::from_raw(65_534);
-    nix::unistd::setuid(id).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        nix::unistd::setuid(nix::unistd::Uid::from_raw(65_534)).unwrap();
+    }
     let error = SqliteCoordinator::open(file, Namespace::default(), Options::default()).unwrap_err();
     say(format!("{:?} {error}", error.kind()));
 }
 
 /// Stands in the gate, as a process does that is stopped in the middle of a commit.
 fn gate(file: &Path) {
-    let lock = file.with_file_name(".leases.db-lock");
-    let lock = OpenOptions::new().read(true).write(true).open(lock).unwrap();
-    let record = nix::libc::flock {
-        l_type: nix::libc::F_WRLCK.try_into().unwrap(),
-        l_whence: 0,
-        l_start: 4_097,
-        l_len: 1,
-        l_pid: 0,
-    };
-    nix::fcntl::fcntl(&lock, nix::fcntl::FcntlArg::F_SETLK(&record)).unwrap();
+    keep_byte(&file.with_file_name(".leases.db-lock"), 4_097);
+}
+
+/// Reads the file and closes it, as a shell does. The last one to close a file deletes its log.
+fn visit(file: &Path) {
+    let connection = rusqlite::Connection::open(file).unwrap();
+    let count: i64 = connection.query_row("SELECT count(*) FROM slot", [], |row| row.get(0)).unwrap();
+    connection.close().unwrap();
+    say(count);
+}
+
+/// Says whether somebody has the shared lock of a database, which keeps others from taking themselves for the last user: the
+/// 510 bytes from 2^30 + 2 (the locks of SQLite's Unix files). A closing program of an older SQLite looks at nothing else.
+fn probe(file: &Path) {
+    let database = OpenOptions::new().read(true).write(true).open(file).unwrap();
+    let mut record = record(0x4000_0002, 510);
+    nix::fcntl::fcntl(&database, nix::fcntl::FcntlArg::F_GETLK(&mut record)).unwrap();
+    let free = nix::libc::c_int::from(record.l_type) == nix::libc::F_UNLCK;
+    say(if free { "free" } else { "locked" });
+}
+
+/// Moves the log for ever: byte 121 of the `-shm` is the lock of whoever does (the WAL-index format of SQLite).
+fn checkpoint(file: &Path) {
+    keep_byte(&file.with_file_name("leases.db-shm"), 121);
+}
+
+fn keep_byte(path: &Path, byte: nix::libc::off_t) {
+    let lock = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    nix::fcntl::fcntl(&lock, nix::fcntl::FcntlArg::F_SETLK(&record(byte, 1))).unwrap();
     say("in the way");
     until_killed();
+}
+
+fn record(start: nix::libc::off_t, length: nix::libc::off_t) -> nix::libc::flock {
+    nix::libc::flock {
+        l_type: nix::libc::F_WRLCK.try_into().unwrap(),
+        l_whence: 0,
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    }
 }
 
 /// Takes one resource after the other until the disk is full.

@@ -18,10 +18,8 @@ use leasehold_core::{
 
 use crate::{
     clock::{self, Clock, SystemClock},
-    coordinator::{
-        mailbox::{Mailbox, lock},
-        rules,
-    },
+    coordinator::{mailbox::Mailbox, rules},
+    sync::lock,
 };
 
 /// A store in memory, shared by its clones.
@@ -194,9 +192,12 @@ impl MemoryStore {
         let now = clock::now(&*self.clock);
         let mut spaces = lock(&self.spaces);
         let space = spaces.entry(namespace.clone()).or_default();
+        // A running grant may have a longer TTL than a bound that was lowered meanwhile.
+        let running = space.cells.values().filter_map(|cell| Some(cell.slot.held.as_ref()?.ttl)).max();
+        let longest = running.map_or(space.max_ttl, |ttl| ttl.max(space.max_ttl));
         space.cells.clear();
         space.prepared = false;
-        space.quarantine_until_us = now.clock_us.saturating_add(space.max_ttl.as_micros());
+        space.quarantine_until_us = now.clock_us.saturating_add(longest.as_micros());
     }
 
     pub(super) fn max_ttl(&self, namespace: &Namespace) -> Ttl {
@@ -243,9 +244,9 @@ impl MemoryStore {
         self.step(namespace, |space, now| {
             let max_ttl = space.max_ttl;
             let one = |renewal: &Renewal| {
-                rules::check_renewal(renewal, max_ttl)?;
                 let mut nothing = Cell::default();
                 let cell = space.known(&renewal.resource, &mut nothing);
+                rules::check_renewal(renewal, &cell.slot, max_ttl)?;
                 cell.touched_us = now.clock_us;
                 Ok(cell.slot.renew(renewal, now))
             };

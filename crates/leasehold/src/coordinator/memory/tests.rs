@@ -4,7 +4,7 @@ use leasehold_core::{
     Coordinator, HolderId, Label, LeaseId, Namespace, Resource, Ttl,
     line::RESERVATION,
     record::{Acquired, Gone, Released, Renewed, Revoked, Wake},
-    request::{Claim, Release, Renewal, Revocation},
+    request::{Claim, Preparation, Release, Renewal, Revocation},
 };
 
 use super::*;
@@ -140,4 +140,34 @@ async fn idle_resources_are_forgotten_after_a_week_and_their_tokens_are_not() {
     let _ =
         a.release(Release { resource: Resource::new("unknown").unwrap(), ..release(1, None) }).await.unwrap();
     assert_eq!(a.list(all).await.unwrap().items.len(), 2, "asking about a resource does not make it known");
+}
+
+#[tokio::test]
+async fn a_lower_bound_counts_from_the_next_grant_and_running_leases_are_renewed() {
+    let (clock, store) = setup();
+    let coordinator = connect(&store);
+    let long = Ttl::from_millis(3_600_000).unwrap();
+    let token = granted(&coordinator, Claim { ttl: long, ..claim(1, false) }).await;
+    let lower = Preparation { fresh: false, max_ttl: Some(Ttl::DEFAULT) };
+    assert_eq!(coordinator.prepare(lower).await.unwrap().max_ttl, Ttl::DEFAULT);
+
+    clock.advance(Duration::from_secs(1_800));
+    let Claim { resource, lease_id, lock_delay, .. } = claim(1, false);
+    let same = Renewal { resource, lease_id, token, ttl: long, lock_delay };
+    let longer = Renewal { ttl: Ttl::from_millis(long.as_millis() + 1).unwrap(), ..same.clone() };
+    let of_nobody = Renewal { lease_id: id(9), ..same.clone() };
+    let answers = coordinator.renew(vec![longer, same, of_nobody]).await.unwrap();
+    let [Err(error), Ok(extended), Ok(gone)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(error.kind(), leasehold_core::Kind::Invalid);
+    assert_eq!(*extended, Renewed::Extended { ttl: long });
+    assert_eq!(*gone, Renewed::Gone(Gone::Absent));
+    assert!(connect(&store).acquire(Claim { ttl: long, ..claim(2, false) }).await.is_err());
+
+    // What was granted before the bound was lowered counts when it is forgotten, too.
+    store.forget(&Namespace::default());
+    let answer = connect(&store).acquire(claim(3, false)).await.unwrap();
+    assert!(
+        matches!(answer, Acquired::Quarantined { remaining, .. } if remaining == long.as_duration()),
+        "{answer:?}"
+    );
 }

@@ -6,8 +6,8 @@
 //! a commit does not inherit them, and the kernel drops them with their process, however it dies. As they belong to a
 //! process and vanish with the first descriptor closed, a process opens each lock file once, in a registry.
 //!
-//! **The sign of life.** Every process keeps a shared `flock` on the file. A creator of a new database that can have
-//! it alone knows that no live process works with an older one.
+//! **The sign of life.** Every process that has the database open keeps a shared `flock` on the file. A creator of a new
+//! database that can have it alone knows that no live process works with an older one.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
 };
 
-use crate::{clock, coordinator::mailbox::lock};
+use crate::{clock, sync::lock};
 
 /// Device and inode: what a path points at now.
 pub(super) type FileId = (u64, u64);
@@ -40,16 +40,32 @@ const GATE: libc::off_t = 4_097;
 /// How long the next in line looks before it sleeps: a commit takes 80-300 µs on what people put such files on.
 const LOOK_US: u64 = 300;
 
-static OPEN: LazyLock<Mutex<HashMap<FileId, Weak<Gate>>>> = LazyLock::new(Mutex::default);
+type Registry = HashMap<FileId, Weak<Gate>>;
+
+static OPEN: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 
 /// An open lock file.
 #[derive(Debug)]
 pub(super) struct Gate {
     file: File,
     path: PathBuf,
-    id: FileId,
     /// Process locks do not exclude the coordinators of one process from one another; this does.
     turn: Mutex<()>,
+    /// True while this process shows that it lives.
+    alive: Mutex<bool>,
+    /// The last field, so that it is dropped last.
+    listed: Listed,
+}
+
+/// The entry of a gate in the registry. It goes when the file has been closed: until then nobody may open the same file
+/// again, because closing it late would drop the locks of the next gate.
+#[derive(Debug)]
+struct Listed(FileId);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        lock(&OPEN).remove(&self.0);
+    }
 }
 
 /// The right to write, until it is dropped.
@@ -69,28 +85,30 @@ impl Gate {
     /// Opens or makes the lock file of `database`, as private as the database is, or for the owner alone.
     pub(super) fn open(database: &Path) -> io::Result<Arc<Self>> {
         let path = path_for(database);
-        let mut open = lock(&OPEN);
-        open.retain(|_, gate| gate.strong_count() > 0);
         // Looked up before opening: closing a second descriptor would drop the locks of the first.
-        let known = std::fs::metadata(&path).ok().and_then(|found| open.get(&file_id(&found))?.upgrade());
+        let at_path = || fs::metadata(&path).ok().map(|found| file_id(&found));
+        let (known, open) = look_up(lock(&OPEN), at_path);
         if let Some(gate) = known {
             return Ok(gate);
         }
-        let file = open_like(&path, std::fs::metadata(database).ok().as_ref())?;
+        let file = open_like(&path, fs::metadata(database).ok().as_ref())?;
         let id = file_id(&file.metadata()?);
-        patiently(|| match file.try_lock_shared() {
-            Ok(()) => Ok(Some(())),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(error),
-        })?;
-        let gate = Arc::new(Self { file, path, id, turn: Mutex::new(()) });
+        // Once more, for what was opened: its number may be that of a removed file which is just being closed.
+        let (known, mut open) = look_up(open, || Some(id));
+        if let Some(gate) = known {
+            // It was moved here since we looked. Better a descriptor lost than its locks.
+            std::mem::forget(file);
+            return Ok(gate);
+        }
+        let gate =
+            Arc::new(Self { file, path, turn: Mutex::new(()), alive: Mutex::new(false), listed: Listed(id) });
         open.insert(id, Arc::downgrade(&gate));
         Ok(gate)
     }
 
     /// True while the lock file at the path is this one.
     pub(super) fn is_in_place(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|found| file_id(&found) == self.id)
+        fs::metadata(&self.path).is_ok_and(|found| file_id(&found) == self.listed.0)
     }
 
     /// Waits for the right to write. Certainly nothing has been changed when this fails.
@@ -132,11 +150,31 @@ impl Gate {
         }
     }
 
+    /// Shows the sign of life, for as long as the gate is open. Whoever calls this has the database open: one that is about
+    /// to make it must not, or those who start together would take one another for users of an older one.
+    pub(super) fn show_life(&self) -> io::Result<()> {
+        let mut alive = lock(&self.alive);
+        if !*alive {
+            patiently(|| taken(self.file.try_lock_shared()))?;
+            *alive = true;
+        }
+        Ok(())
+    }
+
     /// True when no other process has the database of this lock file open. Only asked by a creator, who has passed.
-    pub(super) fn is_alone(&self, _passage: &Passage<'_>) -> bool {
+    pub(super) fn is_alone(&self, _passage: &Passage<'_>) -> io::Result<bool> {
+        let alive = lock(&self.alive);
+        let alone = patiently(|| match taken(self.file.try_lock())? {
+            Some(()) => Ok(Some(true)),
+            // Shared, there are others who live; not even shared, a stranger locks our file, which says nothing.
+            None => Ok(taken(self.file.try_lock_shared())?.map(|()| false)),
+        });
         // Converting a flock drops it for a moment; a creator that slips in between waits at the gate.
-        let alone = self.file.try_lock().is_ok();
-        let _ = self.file.lock_shared();
+        if *alive {
+            patiently(|| taken(self.file.try_lock_shared()))?;
+        } else {
+            self.file.unlock()?;
+        }
         alone
     }
 
@@ -186,6 +224,31 @@ impl Gate {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         self.gate.unlock(GATE);
+    }
+}
+
+/// The open gate of a file. One that another thread is closing is waited for, until there is none.
+fn look_up(
+    mut open: MutexGuard<'static, Registry>,
+    file: impl Fn() -> Option<FileId>,
+) -> (Option<Arc<Gate>>, MutexGuard<'static, Registry>) {
+    loop {
+        let Some(known) = file().and_then(|id| open.get(&id)) else { return (None, open) };
+        if let Some(gate) = known.upgrade() {
+            return (Some(gate), open);
+        }
+        drop(open);
+        std::thread::yield_now();
+        open = lock(&OPEN);
+    }
+}
+
+/// Nothing when another has the lock.
+fn taken(tried: Result<(), fs::TryLockError>) -> io::Result<Option<()>> {
+    match tried {
+        Ok(()) => Ok(Some(())),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -253,11 +316,51 @@ mod tests {
         assert!(Arc::ptr_eq(&gate, &Gate::open(&database).unwrap()));
         assert!(gate.is_in_place());
         let passage = gate.pass().unwrap();
-        assert!(gate.is_alone(&passage));
+        assert!(gate.is_alone(&passage).unwrap());
+        let other = File::open(path_for(&database)).unwrap();
+        other.lock_shared().unwrap();
+        assert!(!gate.is_alone(&passage).unwrap());
+        other.try_lock().expect("looking around is no sign of life");
+        other.unlock().unwrap();
+        gate.show_life().unwrap();
+        assert!(gate.is_alone(&passage).unwrap());
+        assert!(other.try_lock().is_err(), "life goes on after looking around");
         assert!(gate.try_pass().unwrap().is_none(), "one turn at a time within a process too");
         drop(passage);
         drop(gate.try_pass().unwrap().expect("the gate is free"));
         std::fs::remove_file(path_for(&database)).unwrap();
         assert!(!gate.is_in_place());
+    }
+    /// Coordinators of one process come and go, each in its own thread.
+    #[test]
+    fn a_gate_is_opened_again_only_once_its_file_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("leases.db");
+        let gate = Gate::open(&database).unwrap();
+        gate.show_life().unwrap();
+        let id = gate.listed.0;
+        let stranger = File::open(path_for(&database)).unwrap();
+        assert!(stranger.try_lock().is_err(), "locked through the gate");
+
+        let open = lock(&OPEN);
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(gate));
+            while stranger.try_lock().is_err() {
+                std::thread::yield_now();
+            }
+            assert!(open.get(&id).is_some_and(|gate| gate.strong_count() == 0), "closed, and still listed");
+            drop(open);
+        });
+        assert!(!lock(&OPEN).contains_key(&id));
+        stranger.unlock().unwrap();
+
+        lock(&OPEN).insert(id, Weak::new());
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| Gate::open(&database).unwrap());
+            std::thread::park_timeout(Duration::from_millis(50));
+            assert!(!opening.is_finished(), "it waits for the close");
+            lock(&OPEN).remove(&id);
+            assert!(opening.join().unwrap().is_in_place());
+        });
     }
 }

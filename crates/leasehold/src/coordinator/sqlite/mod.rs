@@ -13,7 +13,7 @@
 //!
 //! | question | file |
 //! | --- | --- |
-//! | how is the file found, made, known to be ours, opened? | `place`, `open`, `schema`, `filesystem` |
+//! | how is the file found, made, known to be ours, opened? | `place`, `open`, `schema`, `in_use`, `filesystem` |
 //! | what does one request do? | `apply`, `space`, `row`, `line`, `read`, `purge` |
 //! | what is one transaction? | `session`, `worker` |
 //! | what may go wrong, and what is said then? | `failure` |
@@ -31,6 +31,7 @@ mod failure;
 mod filesystem;
 mod gate;
 mod horizon;
+mod in_use;
 mod line;
 mod open;
 mod place;

@@ -23,19 +23,23 @@ use super::{
     clocks::Clocks,
     failure,
     filesystem::{self, Trust},
-    gate::{FileId, Gate, Passage, file_id},
+    gate::{Gate, Passage},
     horizon::Horizon,
+    in_use::InUse,
     row::signed,
     schema::{self, Nature},
 };
 
-/// How long a transaction waits for a program that does not use our gate.
-const BUSY: Duration = Duration::from_secs(2);
+/// How long a transaction waits for a program that does not use our gate: shorter than the shortest patience of a caller with
+/// a TTL of some seconds, who is then told that nothing was changed instead of being left in doubt.
+const BUSY: Duration = Duration::from_secs(1);
 /// The log is moved into the database when it has this many pages: SQLite's own figure.
 const LOG_PAGES: u32 = 1_000;
 /// A process that comes to a log of this many pages moves it along in the background: the first one to open a file reads all
 /// of the log, which a command that is started every minute must not pay for each time.
 const LONG_LOG: u32 = 64;
+/// A path whose file changes at each of so many looks cannot be opened.
+const ATTEMPTS: usize = 5;
 /// Statements kept ready: more than there are.
 const STATEMENTS: usize = 64;
 
@@ -43,11 +47,12 @@ const STATEMENTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) connection: Connection,
+    /// Behind the connection, so that it is dropped later.
+    pub(super) in_use: InUse,
     /// How long the log was after the last commit of ours, in pages.
     pub(super) log_pages: Arc<AtomicU32>,
     pub(super) gate: Arc<Gate>,
     pub(super) clocks: Clocks,
-    pub(super) id: FileId,
 }
 
 /// Opens the lease file at `path`, making it where there is none. `max_ttl` is the longest TTL that forgotten grants
@@ -78,30 +83,45 @@ pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error>
             make(path, &mine, pause, now)?;
         }
     }
-    let mut connection = connect(path)?;
+    let (mut connection, in_use) = connect(path)?;
+    gate.show_life().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
     let log_pages = watch_log(&mut connection)
         .map_err(|error| failure::from_sql("cannot open the lease file", &error))?;
-    let metadata =
-        fs::metadata(path).map_err(|error| failure::from_io("cannot look at the lease file", &error))?;
-    Ok(Opened { connection, log_pages, gate, clocks: Clocks::new(mine, local), id: file_id(&metadata) })
+    Ok(Opened { connection, in_use, log_pages, gate, clocks: Clocks::new(mine, local) })
 }
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A connection to a file that is ours, set up for durable commits.
-fn connect(path: &Path) -> Result<Connection, Error> {
-    let failed = |error: rusqlite::Error| failure::from_sql("cannot open the lease file", &error);
+/// A connection to a file that is ours, and the mark on that very file.
+fn connect(path: &Path) -> Result<(Connection, InUse), Error> {
+    let doing = "cannot open the lease file";
+    let io = |error: io::Error| failure::from_io(doing, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    for _ in 0..ATTEMPTS {
+        let in_use = InUse::mark(path).map_err(io)?;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(|error| failure::from_sql(doing, &error))?;
+        // The path may have got another file between the two: its leases are not those of the file that was opened.
+        if in_use.is_at(path).map_err(io)? {
+            set_up(&connection)?;
+            return Ok((connection, in_use));
+        }
+    }
+    Err(Error::new(Kind::Unavailable, format!("{doing}: it is replaced again and again")))
+}
+
+/// Sets a connection up for durable commits.
+fn set_up(connection: &Connection) -> Result<(), Error> {
+    let failed = |error: rusqlite::Error| failure::from_sql("cannot open the lease file", &error);
     connection.busy_timeout(BUSY).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     if connection.is_readonly("main").map_err(failed)? {
         let error = io::Error::from(io::ErrorKind::PermissionDenied);
         return Err(failure::from_io("the lease file cannot be written", &error));
     }
-    schema::check(&connection)?;
+    schema::check(connection)?;
     // Closing must not cost a commit's worth of syncing: the last process of a burst of short ones would pay for all.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
     let mode: String =
@@ -113,8 +133,7 @@ fn connect(path: &Path) -> Result<Connection, Error> {
         )
         .advise("put the file on a local disk"));
     }
-    connection.execute_batch("PRAGMA synchronous = FULL").map_err(failed)?;
-    Ok(connection)
+    connection.execute_batch("PRAGMA synchronous = FULL").map_err(failed)
 }
 
 impl Opened {
@@ -140,7 +159,14 @@ fn watch_log(connection: &mut Connection) -> rusqlite::Result<Arc<AtomicU32>> {
     connection.wal_hook(Some(move |log: &mut Wal, length: std::ffi::c_int| {
         let length = length.unsigned_abs();
         seen.store(length, Ordering::Relaxed);
-        if length >= LOG_PAGES { log.checkpoint() } else { Ok(()) }
+        // The hook runs once the commit is durable. What it returned would be the answer to that commit, and another
+        // process that moves the log at this moment would make it look as if nothing had been kept.
+        if length >= LOG_PAGES
+            && let Err(error) = log.checkpoint()
+        {
+            tracing::debug!(%error, "the log of the lease file was not moved; a later commit tries again");
+        }
+        Ok(())
     }))?;
     Ok(pages)
 }
@@ -156,10 +182,12 @@ fn pause_after_loss(
 ) -> Result<u64, Error> {
     // No margin: what a holder can believe in is shorter than its TTL by more than two clocks can differ.
     let whole = max_ttl.as_micros();
-    let horizon =
-        Horizon::read(gate).map_err(|error| failure::from_io("cannot read the lock file", &error))?;
-    Ok(match horizon {
-        Horizon::Empty if gate.is_alone(passage) => 0,
+    let failed = |error: io::Error| failure::from_io("cannot read the lock file", &error);
+    Ok(match Horizon::read(gate).map_err(failed)? {
+        // The horizon is raised, behind the gate, before every commit that grants: through this lock file nobody has
+        // granted yet, unless somebody emptied it. Whoever then still works with an older database shows life; those who
+        // start together with us do not, because they have none open yet.
+        Horizon::Empty if gate.is_alone(passage).map_err(failed)? => 0,
         Horizon::Empty | Horizon::Damaged => whole,
         Horizon::Until(boot, us) => match mine.relation(&boot, local) {
             Relation::Same => us.saturating_sub(now.clock_us),

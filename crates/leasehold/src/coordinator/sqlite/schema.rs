@@ -6,10 +6,12 @@
 //! A time is a boot-clock reading in µs and names its clock in a `boot` column; a `unix` column is wall-clock µs, for
 //! people, for tokens and for the purge.
 
-use std::{fs::File, io, io::Read as _, path::Path};
+use std::{io, path::Path};
 
 use leasehold_core::{Error, Kind};
 use rusqlite::Connection;
+
+use super::in_use;
 
 /// `lsHD`: SQLite's application id of a lease file.
 pub(super) const APPLICATION_ID: i32 = 0x6c73_4844;
@@ -101,8 +103,10 @@ pub(super) enum Nature {
 /// [`Kind::Invalid`] for anything that is not a lease file.
 pub(super) fn nature(path: &Path) -> Result<Nature, Error> {
     let mut head = [0; 100];
-    let length = match File::open(path).and_then(|file| read_up_to(file, &mut head)) {
-        Ok(length) => length,
+    let length = match in_use::read_head(path, &mut head) {
+        Ok(Some(length)) => length,
+        // Only what was found to be ours has a connection.
+        Ok(None) => return Ok(Nature::Ours),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Nature::Absent),
         Err(error) => return Err(super::failure::from_io("cannot open the lease file", &error)),
     };
@@ -124,17 +128,6 @@ fn foreign(what: &str) -> Error {
         .advise("it was left as it is; give the path of a lease file, or of none yet")
 }
 
-fn read_up_to(mut file: File, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while length < buffer.len() {
-        match file.read(&mut buffer[length..])? {
-            0 => break,
-            more => length += more,
-        }
-    }
-    Ok(length)
-}
-
 /// Makes the tables in an empty database and switches it to write-ahead logging.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
@@ -148,12 +141,18 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
 /// Checks that this build understands the file.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a newer file; [`Kind::Corrupt`] for a damaged one.
+/// [`Kind::Unsupported`] for a newer file; [`Kind::Corrupt`] for a damaged one; [`Kind::Invalid`] for one that is not ours.
 pub(super) fn check(connection: &Connection) -> Result<(), Error> {
-    let version: i32 = connection
-        .query_row("PRAGMA user_version", [], |row| row.get(0))
-        .map_err(|error| super::failure::from_sql("cannot read the lease file", &error))?;
-    match version {
+    let number = |sql: &str| -> Result<i32, Error> {
+        connection
+            .query_row(sql, [], |row| row.get(0))
+            .map_err(|error| super::failure::from_sql("cannot read the lease file", &error))
+    };
+    // The path may have got another file since its head was read.
+    if number("PRAGMA application_id")? != APPLICATION_ID {
+        return Err(foreign("the file is a SQLite database of another program"));
+    }
+    match number("PRAGMA user_version")? {
         VERSION => Ok(()),
         newer if newer > VERSION => Err(Error::new(
             Kind::Unsupported,

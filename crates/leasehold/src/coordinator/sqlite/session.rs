@@ -8,9 +8,10 @@ use rusqlite::OptionalExtension as _;
 use super::{
     apply::{Effects, Outcome, Ring, Setting, Step},
     failure::{self, Failure},
-    gate::{Gate, Passage, file_id},
+    gate::{Gate, Passage},
     horizon::Horizon,
     open::{self, Opened},
+    place::Companions,
     purge,
     request::{Reply, Request},
     space::Memo,
@@ -28,6 +29,8 @@ pub(super) struct Session {
     /// What the horizon is at least: only ever raised by others.
     horizon_us: u64,
     gate_checked_us: u64,
+    /// The log and the index that were beside the file when it was opened.
+    companions: Companions,
     /// True once this session has looked whether the log it came to is long.
     tidied: bool,
 }
@@ -69,6 +72,7 @@ impl Session {
             purge_cursor: None,
             horizon_us: 0,
             gate_checked_us: 0,
+            companions: Companions::of(path),
             tidied: false,
         })
     }
@@ -106,13 +110,9 @@ impl Session {
         Ok(Arc::clone(&self.opened.gate))
     }
 
-    /// True while the path still points at the file that is open.
+    /// True while the path still points at the file that is open, and what belongs to it is beside it.
     pub(super) fn is_in_place(&self, path: &Path) -> io::Result<bool> {
-        match std::fs::metadata(path) {
-            Ok(found) => Ok(file_id(&found) == self.opened.id),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(self.opened.in_use.is_at(path)? && self.companions.are_in(Companions::of(path)))
     }
 
     /// Begins a transaction. When this fails nothing was changed.
@@ -223,6 +223,7 @@ impl Session {
         self.opened.gate = Gate::open(path).map_err(failed)?;
         self.horizon_us = 0;
         let gate = Arc::clone(&self.opened.gate);
+        gate.show_life().map_err(failed)?;
         let passage = gate.pass().map_err(failed)?;
         let latest: Option<i64> = self
             .opened

@@ -25,7 +25,7 @@ use super::{
     request::{Reply, Request},
     session::{Context, Done, Session},
 };
-use crate::{clock, coordinator::mailbox::lock};
+use crate::{clock, sync::lock};
 
 /// More requests than this wait for the next transaction (ours: keeps a transaction in the milliseconds).
 const MAX_BATCH: usize = 1_024;
@@ -309,16 +309,24 @@ impl Server {
         self.transact(inbox, Some(passage))
     }
 
-    /// The same without waiting at the gate. False when the worker must do it.
+    /// The same without waiting at the gate. False when the worker must do it, because somebody else is at it.
     fn serve_now(&mut self, inbox: &Inbox, writing: bool) -> bool {
         let served = if writing {
-            let Ok(gate) = self.gate() else { return false };
-            let Ok(Some(passage)) = gate.try_pass() else { return false };
-            self.transact(inbox, Some(passage))
+            match self.gate() {
+                Err(error) => Err(error),
+                Ok(gate) => match gate.try_pass() {
+                    Ok(Some(passage)) => self.transact(inbox, Some(passage)),
+                    // A lock file that is ill is the worker's to tell of.
+                    Ok(None) | Err(_) => return false,
+                },
+            }
         } else {
             self.transact(inbox, None)
         };
-        served.is_ok()
+        if let Err(error) = served {
+            refuse(inbox.take(true), &error.at(&self.context.setting.place));
+        }
+        true
     }
 
     fn gate(&mut self) -> Result<Arc<Gate>, Error> {
