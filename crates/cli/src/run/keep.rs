@@ -15,7 +15,7 @@ use leasehold::{
 
 use super::{Note, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
 use crate::supervise::{
-    Ended, Event, Front, GuardEvent, Resumed, Start, Status, StopReason, kill_margin, leave_stdio,
+    Ended, Event, Front, GuardEvent, Process, Resumed, Start, Status, StopReason, kill_margin, leave_stdio,
 };
 
 /// After a loss to another holder nothing is owed to the command but a moment to notice.
@@ -112,18 +112,7 @@ impl Keeping<'_> {
                 Ok(Event::Guard(GuardEvent::Started { .. })) => drop(leave_stdio()),
                 Ok(Event::Guard(GuardEvent::SpawnFailed { errno })) => return self.not_started(errno),
                 Ok(Event::Guard(GuardEvent::Ended(ended))) => return self.ended(ended),
-                Ok(Event::Guard(GuardEvent::Died { left })) => {
-                    self.notes.push(Note::GuardDied);
-                    let status = Some(Status::Signal(libc::SIGKILL));
-                    return self.ended(Ended {
-                        status,
-                        at_ns: 0,
-                        stopped: None,
-                        killed: true,
-                        left,
-                        released: false,
-                    });
-                }
+                Ok(Event::Guard(GuardEvent::Died { left })) => return self.guard_died(left),
                 Ok(Event::Signal(signal)) if signal.signo == libc::SIGTERM => {
                     // The command has it; the lease is kept until the command has really ended.
                     self.lease.iter().for_each(|lease| lease.drain());
@@ -254,11 +243,7 @@ impl Keeping<'_> {
     fn ended(mut self, ended: Ended) -> Verdict {
         let stopped = ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers);
         if !ended.left.is_empty() && ended.stopped.is_some() {
-            // Something of the tree still runs: the lease must not pass to another before its TTL is over.
-            self.notes.push(Note::Unkillable(ended.left));
-            let loss = self.why_stopped();
-            self.forsake();
-            return Verdict::Lost(loss);
+            return self.unkillable(ended.left);
         }
         if !ended.left.is_empty() {
             self.notes.push(Note::Leftovers(ended.left));
@@ -279,6 +264,24 @@ impl Keeping<'_> {
             return Verdict::SuccessUnrecorded;
         }
         Verdict::Command(status)
+    }
+
+    /// The guard was killed, and the kernel has killed the command with it.
+    fn guard_died(self, left: Vec<Process>) -> Verdict {
+        self.notes.push(Note::GuardDied);
+        if !left.is_empty() {
+            return self.unkillable(left);
+        }
+        let status = Some(Status::Signal(libc::SIGKILL));
+        self.ended(Ended { status, at_ns: 0, stopped: None, killed: true, left, released: false })
+    }
+
+    /// Something of the tree still runs: the lease must not pass to another before its TTL is over, however it was lost.
+    fn unkillable(mut self, left: Vec<Process>) -> Verdict {
+        self.notes.push(Note::Unkillable(left));
+        let loss = self.why_stopped();
+        self.forsake();
+        Verdict::Lost(loss)
     }
 
     /// Why the command had to stop: what the lease says, or what it would have said at the deadline.
