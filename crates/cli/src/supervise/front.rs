@@ -439,7 +439,7 @@ impl Front {
 fn clean_up() -> io::Result<Vec<Process>> {
     let until_ns = boottime_ns().saturating_add(CLEANING_NS);
     let pause = |pause| poll_until(&mut [], Some(boottime_ns().saturating_add(nanos(pause))));
-    tree::kill_all(until_ns, pause, |_, _| {})
+    tree::kill_all(until_ns, pause, |_, _| {}).map(|killed| killed.left)
 }
 
 fn poll_until(fds: &mut [PollFd<'_>], end_ns: Option<u64>) -> io::Result<()> {

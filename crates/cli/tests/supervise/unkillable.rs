@@ -14,6 +14,7 @@ use nix::unistd::mkfifo;
 tests! {
     needs_root_max_hold_over_what_cannot_be_killed_releases_nothing,
     needs_root_what_a_killed_guard_left_and_cannot_be_killed_is_79_and_not_released,
+    needs_root_what_cannot_be_killed_nor_seen_is_not_taken_for_dead,
 }
 
 const SCRIPT: &str = "echo $PPID > $D/guard_; echo $LEASEHOLD_TOKEN > $D/token; echo $$ >> $D/pids; \
@@ -84,4 +85,16 @@ fn needs_root_what_a_killed_guard_left_and_cannot_be_killed_is_79_and_not_releas
     let survivor = world.pids(2)[1];
     kill(world.wait_for_file("guard_").trim().parse().unwrap(), libc::SIGKILL);
     assert_not_released(&world, run, survivor, &format!("sleep ({survivor})"));
+}
+
+/// Where /proc shows each user only their own processes.
+fn needs_root_what_cannot_be_killed_nor_seen_is_not_taken_for_dead() {
+    let world = World::new();
+    let run = start(
+        &world,
+        "mount -t proc -o hidepid=2 proc /proc && ",
+        &["--ttl", "1m", "--max-hold", "2s", "--grace", "500ms"],
+    );
+    let survivor = world.pids(2)[1];
+    assert_not_released(&world, run, survivor, "a process that cannot be seen");
 }
