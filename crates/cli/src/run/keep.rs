@@ -3,18 +3,19 @@
 use std::{ffi::OsString, pin::Pin, time::Duration};
 
 use leasehold::{
-    Belief, Ended as Released, Kind, Lease, LeaseHandle, Leases, Loss,
+    Belief, Ended as Concluded, Error, Kind, Lease, LeaseHandle, Leases, Loss,
     blocking::block_on,
     core::{
-        record::Renewed,
-        request::Renewal,
+        holder::Identity,
+        record::{Gone, Released, Renewed},
+        request::{Release, Renewal},
         window::{Margin, Reading, Window},
     },
 };
 
 use super::{Note, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
 use crate::supervise::{
-    Ended, Event, Front, GuardEvent, Resumed, Start, Status, StopReason, kill_margin, leave_stdio,
+    Ended, Event, Front, GuardEvent, Process, Resumed, Start, Status, StopReason, kill_margin, leave_stdio,
 };
 
 /// After a loss to another holder nothing is owed to the command but a moment to notice.
@@ -36,6 +37,8 @@ struct Keeping<'a> {
     leases: &'a Leases,
     front: Front,
     lease: Option<Lease>,
+    /// The lease while nobody in this process has the care of it: renewed by the guard, or lost in its hands.
+    handed: Option<Belief>,
     listening: Listening,
     /// When the lease was last known to end, on BOOTTIME: to judge whether the command ended before.
     closes_ns: u64,
@@ -59,7 +62,8 @@ pub(super) fn keep(
     }
     let listening = listen(lease.handle(), closes);
     let closes_ns = closes.boot_ns;
-    Keeping { plan, leases, front, lease: Some(lease), listening, closes_ns, loss: None, notes }.run()
+    let (lease, handed) = (Some(lease), None);
+    Keeping { plan, leases, front, lease, handed, listening, closes_ns, loss: None, notes }.run()
 }
 
 fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading) -> Start {
@@ -108,18 +112,7 @@ impl Keeping<'_> {
                 Ok(Event::Guard(GuardEvent::Started { .. })) => drop(leave_stdio()),
                 Ok(Event::Guard(GuardEvent::SpawnFailed { errno })) => return self.not_started(errno),
                 Ok(Event::Guard(GuardEvent::Ended(ended))) => return self.ended(ended),
-                Ok(Event::Guard(GuardEvent::Died { left })) => {
-                    self.notes.push(Note::GuardDied);
-                    let status = Some(Status::Signal(libc::SIGKILL));
-                    return self.ended(Ended {
-                        status,
-                        at_ns: 0,
-                        stopped: None,
-                        killed: true,
-                        left,
-                        released: false,
-                    });
-                }
+                Ok(Event::Guard(GuardEvent::Died { left })) => return self.guard_died(left),
                 Ok(Event::Signal(signal)) if signal.signo == libc::SIGTERM => {
                     // The command has it; the lease is kept until the command has really ended.
                     self.lease.iter().for_each(|lease| lease.drain());
@@ -143,33 +136,69 @@ impl Keeping<'_> {
                     self.listening = listen(lease.handle(), closes);
                 }
             }
-            Word::Lost(loss) => {
-                let grace = match &loss {
-                    // Renewals are refused, but the resource stays busy until the old deadline: time to end well. At the
-                    // deadline itself the guard has acted already.
-                    Loss::Revoked { freed: false, .. } | Loss::WindowClosed | Loss::MaxHold => {
-                        self.plan.grace
-                    }
-                    _ => DYING_BREATH.min(self.plan.grace),
-                };
-                self.loss = Some(loss);
-                self.listening = Box::pin(std::future::pending());
-                let _ = self.front.remote().stop(grace);
+            Word::Lost(Loss::WindowClosed) if self.guard_went_on() => {}
+            Word::Lost(loss) => self.lose(loss),
+        }
+    }
+
+    /// The lease is lost: the tree must end, and then it may be released.
+    fn lose(&mut self, loss: Loss) {
+        let grace = match &loss {
+            // Renewals are refused, but the resource stays busy until the old deadline: time to end well. At the
+            // deadline itself the guard has acted already.
+            Loss::Revoked { freed: false, .. } | Loss::WindowClosed | Loss::MaxHold => self.plan.grace,
+            _ => DYING_BREATH.min(self.plan.grace),
+        };
+        self.loss = Some(loss);
+        self.listening = Box::pin(std::future::pending());
+        let _ = self.front.remote().stop(grace);
+    }
+
+    /// A stop of the whole process group stopped this process before it could hand anything over. The guard then renews
+    /// unasked, and where it has come to is the deadline, not where this process fell asleep. True: it has seen to it.
+    fn guard_went_on(&mut self) -> bool {
+        match self.front.take_back() {
+            Ok(Resumed::Held { lost: true, .. }) => {
+                let belief = self.lease.as_ref().map(|lease| lease.belief());
+                let loss = belief.map_or(Loss::WindowClosed, |belief| self.ask_why(belief));
+                self.lose(loss);
+                true
             }
+            Ok(Resumed::Held { deadline_ns, .. }) if deadline_ns > self.closes_ns => {
+                self.handed = self.lease.take().map(Lease::forsake);
+                self.resume(deadline_ns);
+                true
+            }
+            _ => false,
         }
     }
 
     /// The command was stopped: the guard renews while this process is stopped too.
     fn suspend(&mut self, signal: i32) {
-        let Some(Ok(belief)) = self.lease.take().map(Lease::hand_off) else { return };
+        // Everything is being stopped: what is left of it is no job to come back to.
+        if self.loss.is_some() {
+            return;
+        }
+        let Some(lease) = &self.lease else { return };
+        match lease.check() {
+            // Perhaps only here: this process may have been stopped together with the command, and the guard have renewed.
+            Ok(()) | Err(Loss::WindowClosed) => {}
+            Err(loss) => return self.lose(loss),
+        }
+        // Held or not, it is not released here: the command lives.
         self.listening = Box::pin(std::future::pending());
-        match self.front.suspend(signal, handoff::encode(&belief)) {
-            Ok(Resumed::Held { deadline_ns, lost: false }) => self.take_back(belief, deadline_ns),
-            Ok(Resumed::Held { lost: true, .. }) => self.loss = Some(self.ask_why(belief)),
+        let Some(belief) = self.lease.take().map(Lease::forsake) else { return };
+        let handoff = handoff::encode(&belief);
+        self.handed = Some(belief);
+        match self.front.suspend(signal, handoff) {
+            Ok(Resumed::Held { deadline_ns, lost: false }) => self.resume(deadline_ns),
+            Ok(Resumed::Held { lost: true, .. }) => {
+                self.loss = self.handed.clone().map(|belief| self.ask_why(belief));
+            }
             // What happened meanwhile is the next event.
             Ok(Resumed::Over) => {}
-            // The deadline stands, and the guard keeps it.
-            Err(_) => self.loss = Some(Loss::WindowClosed),
+            // The guard must not go on renewing for a front that cannot know of it.
+            Err(_) => self.lose(Loss::WindowClosed),
         }
     }
 
@@ -189,7 +218,8 @@ impl Keeping<'_> {
     }
 
     /// Goes on renewing from where the guard has come to.
-    fn take_back(&mut self, mut belief: Belief, deadline_ns: u64) {
+    fn resume(&mut self, deadline_ns: u64) {
+        let Some(mut belief) = self.handed.clone() else { return };
         let window = Window::new(belief.sent, belief.ttl, Margin::DEFAULT, self.leases.profile().clock);
         let moved = Duration::from_nanos(deadline_ns.saturating_sub(window.closes().boot_ns));
         belief.sent = belief.sent.plus(moved);
@@ -198,11 +228,9 @@ impl Keeping<'_> {
             Ok(lease) => {
                 self.listening = listen(lease.handle(), lease.closes());
                 self.lease = Some(lease);
+                self.handed = None;
             }
-            Err(loss) => {
-                self.loss = Some(loss);
-                let _ = self.front.remote().stop(Duration::ZERO);
-            }
+            Err(loss) => self.lose(loss),
         }
     }
 
@@ -215,11 +243,7 @@ impl Keeping<'_> {
     fn ended(mut self, ended: Ended) -> Verdict {
         let stopped = ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers);
         if !ended.left.is_empty() && ended.stopped.is_some() {
-            // Something of the tree still runs: the lease must not pass to another before its TTL is over.
-            self.notes.push(Note::Unkillable(ended.left));
-            let loss = self.why_stopped();
-            let _ = self.lease.take().map(Lease::hand_off);
-            return Verdict::Lost(loss);
+            return self.unkillable(ended.left);
         }
         if !ended.left.is_empty() {
             self.notes.push(Note::Leftovers(ended.left));
@@ -242,30 +266,59 @@ impl Keeping<'_> {
         Verdict::Command(status)
     }
 
+    /// The guard was killed, and the kernel has killed the command with it.
+    fn guard_died(self, left: Vec<Process>) -> Verdict {
+        self.notes.push(Note::GuardDied);
+        if !left.is_empty() {
+            return self.unkillable(left);
+        }
+        let status = Some(Status::Signal(libc::SIGKILL));
+        self.ended(Ended { status, at_ns: 0, stopped: None, killed: true, left, released: false })
+    }
+
+    /// Something of the tree still runs: the lease must not pass to another before its TTL is over, however it was lost.
+    fn unkillable(mut self, left: Vec<Process>) -> Verdict {
+        self.notes.push(Note::Unkillable(left));
+        let loss = self.why_stopped();
+        self.forsake();
+        Verdict::Lost(loss)
+    }
+
     /// Why the command had to stop: what the lease says, or what it would have said at the deadline.
     fn why_stopped(&self) -> Loss {
         if let Some(loss) = &self.loss {
             return loss.clone();
         }
-        let Some(lease) = &self.lease else { return Loss::WindowClosed };
-        if let Err(loss) = lease.check() {
-            return loss;
-        }
-        let capped = self
-            .plan
-            .max_hold
-            .is_some_and(|limit| lease.belief().opened.plus(limit).boot_ns <= lease.closes().boot_ns);
+        let (opened, closes_ns) = match (&self.lease, &self.handed) {
+            (Some(lease), _) => match lease.check() {
+                Ok(()) => (lease.belief().opened, lease.closes().boot_ns),
+                Err(loss) => return loss,
+            },
+            (None, Some(belief)) => (belief.opened, self.closes_ns),
+            (None, None) => return Loss::WindowClosed,
+        };
+        let capped = self.plan.max_hold.is_some_and(|limit| opened.plus(limit).boot_ns <= closes_ns);
         if capped { Loss::MaxHold } else { Loss::WindowClosed }
+    }
+
+    /// Lets go of the lease without ending it at the coordinator.
+    fn forsake(&mut self) {
+        let _ = self.lease.take().map(Lease::forsake);
+        self.handed = None;
     }
 
     /// Ends the lease; the work has ended. True when the coordinator confirmed that it was held to the end.
     fn release(&mut self, succeeded: bool) -> bool {
-        let Some(lease) = self.lease.take() else { return false };
-        let answer =
-            block_on(async { if succeeded { lease.complete().await } else { lease.release().await } });
+        let answer = match (self.lease.take(), self.handed.take()) {
+            (Some(lease), _) => {
+                block_on(async { if succeeded { lease.complete().await } else { lease.release().await } })
+            }
+            (None, Some(belief)) => release_once(self.leases, belief, succeeded),
+            (None, None) => return false,
+        };
         match answer {
-            Ok(Released::Released) => true,
-            Ok(Released::Lost(loss)) => {
+            Ok(Concluded::Released) => true,
+            Ok(Concluded::Lost(loss)) => {
                 self.loss.get_or_insert(loss);
                 false
             }
@@ -277,4 +330,14 @@ impl Keeping<'_> {
             }
         }
     }
+}
+
+/// Ends a lease that is in nobody's care.
+fn release_once(leases: &Leases, belief: Belief, succeeded: bool) -> Result<Concluded, Error> {
+    let Identity { resource, lease_id, token } = belief.identity;
+    let release = Release { resource, lease_id, token: Some(token), succeeded };
+    Ok(match block_on(leases.release_once(release))? {
+        Released::NotHeld(gone) if gone != Gone::Released => Concluded::Lost(gone.into()),
+        _ => Concluded::Released,
+    })
 }

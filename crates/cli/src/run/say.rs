@@ -7,6 +7,9 @@ use crate::supervise::Process;
 /// Names processes as `sleep (123), cat (124)`.
 pub(crate) fn names(processes: &[Process]) -> String {
     let name = |process: &Process| {
+        if process.pid == 0 {
+            return "a process that cannot be seen".to_owned();
+        }
         let name: String = process.name.chars().flat_map(char::escape_debug).collect();
         format!("{name} ({})", process.pid)
     };

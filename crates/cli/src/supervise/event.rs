@@ -15,7 +15,7 @@ pub enum Status {
 /// A process, named for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Its number; 0 for one that is there and cannot be seen.
     pub pid: i32,
     /// Its short name (`comm`), empty if it could not be read.
     pub name: String,

@@ -286,12 +286,25 @@ impl Front {
         // A shell continues the whole group, us perhaps a little earlier; the guard's answer is time enough for the
         // command. It must be looked at now: soon the next Ctrl-Z may have stopped it again.
         let needs_it = self.child_is_stopped();
-        let _gone = self.remote.ask(&Ask::TakeBack);
-        let answer = self.await_answer(|tell| matches!(tell, Tell::TakenBack { .. }))?;
+        let resumed = self.take_back();
         if stops {
             self.continuing = Some(needs_it && self.child_is_stopped());
         }
-        match answer {
+        resumed
+    }
+
+    /// Takes renewing back from the guard, which also renews unasked while the whole process group stands still: the
+    /// deadline it has come to is the one that counts.
+    ///
+    /// # Errors
+    /// A system call failed that only a broken environment can make fail.
+    pub fn take_back(&mut self) -> io::Result<Resumed> {
+        if self.phase == Phase::Over {
+            return Ok(Resumed::Over);
+        }
+        // A guard that is gone is learnt of below.
+        let _gone = self.remote.ask(&Ask::TakeBack);
+        match self.await_answer(|tell| matches!(tell, Tell::TakenBack { .. }))? {
             Answer::Given(Tell::TakenBack { deadline_ns, lost }) => Ok(Resumed::Held { deadline_ns, lost }),
             Answer::Over => Ok(Resumed::Over),
             // The guard is stuck: what it has reached is not known, so nothing is claimed.
@@ -426,7 +439,7 @@ impl Front {
 fn clean_up() -> io::Result<Vec<Process>> {
     let until_ns = boottime_ns().saturating_add(CLEANING_NS);
     let pause = |pause| poll_until(&mut [], Some(boottime_ns().saturating_add(nanos(pause))));
-    tree::kill_all(until_ns, pause, |_, _| {})
+    tree::kill_all(until_ns, pause, |_, _| {}).map(|killed| killed.left)
 }
 
 fn poll_until(fds: &mut [PollFd<'_>], end_ns: Option<u64>) -> io::Result<()> {

@@ -79,7 +79,23 @@ pub(super) fn signal_all(signals: &[i32]) {
     }
 }
 
-/// Everything below us that is alive.
+/// What came of killing everything.
+#[derive(Debug)]
+pub(super) struct Killed {
+    /// `wait` has said that there is no child left. Nothing else is a proof.
+    pub(super) all_dead: bool,
+    /// What is still alive; never empty unless all are dead.
+    pub(super) left: Vec<Process>,
+}
+
+/// Everything below us that is alive, to be called when `wait` has not said that there is no child left. Where /proc shows
+/// only a user's own processes (`hidepid`), something may be there that cannot be seen: it is one without a name then.
+pub(super) fn left() -> Vec<Process> {
+    let seen = living();
+    if seen.is_empty() { vec![Process { pid: 0, name: String::new() }] } else { seen }
+}
+
+/// Everything below us that can be seen and is alive.
 pub(super) fn living() -> Vec<Process> {
     let mut all = Vec::new();
     walk(|pid, stat| {
@@ -93,31 +109,43 @@ pub(super) fn living() -> Vec<Process> {
 /// Kills everything below us, and waits until it is dead or `until_ns` has come.
 ///
 /// Every change of a child is given to `on_change`; `pause` waits for the given time, or for less if a child died.
-/// Returns what is still alive: nothing, unless some of it is another user's or stuck in the kernel.
+/// Some of it may live on: another user's, or stuck in the kernel.
 pub(super) fn kill_all(
     until_ns: u64,
     mut pause: impl FnMut(Duration) -> io::Result<()>,
     mut on_change: impl FnMut(i32, Change),
-) -> io::Result<Vec<Process>> {
+) -> io::Result<Killed> {
     freeze(until_ns);
     let mut length = PAUSE;
     loop {
         for member in members() {
             deliver(member, &[libc::SIGKILL]);
         }
-        loop {
-            match wait()? {
-                Waited::Changed(pid, change) => on_change(pid, change),
-                Waited::Nothing => break,
-                Waited::NoChild => return Ok(Vec::new()),
-            }
+        if all_reaped(&mut on_change)? {
+            return Ok(Killed { all_dead: true, left: Vec::new() });
         }
         let now = boottime_ns();
         if now >= until_ns {
-            return Ok(living());
+            let seen = living();
+            // What was not seen may have died just before the look.
+            if seen.is_empty() && all_reaped(&mut on_change)? {
+                return Ok(Killed { all_dead: true, left: Vec::new() });
+            }
+            return Ok(Killed { all_dead: false, left: if seen.is_empty() { left() } else { seen } });
         }
         pause(length.min(Duration::from_nanos(until_ns - now)).max(PAUSE))?;
         length = (length * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Takes in every change there is; true when no child is left.
+fn all_reaped(on_change: &mut impl FnMut(i32, Change)) -> io::Result<bool> {
+    loop {
+        match wait()? {
+            Waited::Changed(pid, change) => on_change(pid, change),
+            Waited::Nothing => return Ok(false),
+            Waited::NoChild => return Ok(true),
+        }
     }
 }
 

@@ -9,3 +9,4 @@ mod contend;
 mod outages;
 mod outcomes;
 mod promises;
+mod suspend;

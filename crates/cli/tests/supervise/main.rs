@@ -14,6 +14,7 @@ mod signals;
 mod starting;
 mod terminal;
 mod tty;
+mod unkillable;
 mod world;
 
 use libtest_mimic::{Arguments, Trial};
@@ -26,7 +27,7 @@ fn main() {
         _ => {}
     }
     let arguments = Arguments::from_args();
-    let trials = [promises::ALL, deadline::ALL, signals::ALL, starting::ALL, terminal::ALL];
+    let trials = [promises::ALL, deadline::ALL, signals::ALL, starting::ALL, terminal::ALL, unkillable::ALL];
     let trials = trials.into_iter().flatten().map(|(name, test)| {
         let short = name.strip_prefix("supervise::").unwrap_or(name);
         let trial = Trial::test(short, move || {
@@ -34,7 +35,8 @@ fn main() {
             Ok(())
         });
         // A test that cannot run must not look as if it had.
-        let needs_root = short.ends_with("what_cannot_be_killed_is_named_and_not_released");
+        let needs_root = short.contains("needs_root")
+            || short.ends_with("what_cannot_be_killed_is_named_and_not_released");
         trial.with_ignored_flag(needs_root && !nix::unistd::geteuid().is_root())
     });
     libtest_mimic::run(&arguments, trials.collect()).exit()

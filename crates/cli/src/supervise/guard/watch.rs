@@ -109,7 +109,7 @@ impl Watch {
             self.sleep()?;
             self.hear()?;
             self.count_deaths()?;
-            if self.over() {
+            if self.over()? {
                 return Ok(());
             }
             self.hear_keeper()?;
@@ -351,7 +351,7 @@ impl Watch {
         let until_ns = self.terms.deadline_ns.max(boottime_ns().saturating_add(KILLING_NS));
         let mut deaths = Vec::new();
         let signals = &self.signals;
-        let left = tree::kill_all(
+        let killed = tree::kill_all(
             until_ns,
             |pause| {
                 let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -361,31 +361,40 @@ impl Watch {
             |pid, change| deaths.push((pid, change, boottime_ns())),
         )?;
         self.tree.killed = true;
-        self.tree.empty = left.is_empty();
+        self.tree.empty = killed.all_dead;
         for (pid, change, at_ns) in deaths {
             if let (true, Change::Ended(status)) = (pid == self.child.pid, change) {
                 self.child.ended = Some((status, at_ns));
             }
         }
-        Ok(self.finish(&left))
+        Ok(self.finish(&killed.left))
     }
 
     /// Is there nothing more to watch?
-    fn over(&mut self) -> bool {
+    fn over(&mut self) -> io::Result<bool> {
         if self.terms.stop.is_some() {
-            return self.tree.empty && self.finish(&[]);
+            return Ok(self.tree.empty && self.finish(&[]));
         }
-        if self.child.ended.is_none() {
-            return false;
+        if self.child.ended.is_none() || self.tree.more_changes {
+            return Ok(false);
         }
         if self.tree.empty {
-            return self.finish(&[]);
+            return Ok(self.finish(&[]));
         }
         if self.kill_leftovers {
             self.begin_stop(StopReason::Leftovers, self.terms.grace_ns);
-            return false;
+            return Ok(false);
         }
-        self.finish(&tree::living())
+        let mut left = tree::living();
+        if left.is_empty() {
+            // Dead since the last count, or not to be seen.
+            self.count_deaths()?;
+            if self.tree.more_changes {
+                return Ok(false);
+            }
+            left = if self.tree.empty { Vec::new() } else { tree::left() };
+        }
+        Ok(self.finish(&left))
     }
 
     /// Says the last word, to the front or to the caretaker. False: the front died just now, and there is a tree
