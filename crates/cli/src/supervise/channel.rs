@@ -7,7 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
+};
 
 use super::wire::MAX_PACKET;
 
@@ -30,6 +32,11 @@ impl Channel {
     pub(super) fn pair() -> io::Result<(Self, Self)> {
         let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         Ok((Self(a), Self(b)))
+    }
+
+    /// Ends the conversation, whoever else of this process still has the channel.
+    pub(super) fn close(&self) {
+        let _gone = shutdown(self.0.as_raw_fd(), Shutdown::Both);
     }
 
     /// Sends one packet, without waiting: a peer that does not read for a whole buffer's length is stuck, and

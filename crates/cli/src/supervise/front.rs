@@ -15,7 +15,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl::set_child_subreaper;
-use nix::unistd::{getpid, getsid};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid, getsid};
 
 use super::caretaker::Caretaker;
 use super::channel::{Channel, Packet};
@@ -212,6 +214,26 @@ impl Front {
     /// The guard's pid, for messages.
     pub fn guard_pid(&self) -> i32 {
         self.guard
+    }
+
+    /// Lets the guard go on, should somebody have stopped it: it has nothing to do that could wait.
+    pub fn rouse_guard(&self) {
+        self.signal_guard(libc::SIGCONT);
+    }
+
+    /// Kills the guard, and the command with it: for a deadline that is nearly over without a word from it. What else it
+    /// had is then killed here, and [`GuardEvent::Died`] tells.
+    pub fn kill_guard(&self) {
+        self.signal_guard(libc::SIGKILL);
+    }
+
+    fn signal_guard(&self, signo: i32) {
+        // It is our child and has not been reaped: nobody else can have its number.
+        if self.phase != Phase::Over
+            && let Ok(signal) = Signal::try_from(signo)
+        {
+            let _gone = kill(Pid::from_raw(self.guard), signal);
+        }
     }
 
     /// The lease is granted: start the command. The outcome comes as an event.
@@ -432,6 +454,26 @@ impl Front {
     fn forward(&self, signal: Received, if_stopped: bool) -> io::Result<()> {
         let value = (signal.code == libc::SI_QUEUE).then_some(signal.value);
         self.remote.ask(&Ask::Signal(Forward { signo: signal.signo, value, if_stopped }))
+    }
+}
+
+/// How long the end of a guard that has nothing left to do is waited for.
+const FAREWELL_NS: u64 = 500_000_000;
+
+impl Drop for Front {
+    /// A guard that has ended is reaped here: in a container whose first process reaps nobody it would stay for ever. One that
+    /// still has a command to end is left to it.
+    fn drop(&mut self) {
+        if !matches!(self.phase, Phase::Waiting | Phase::Over) {
+            return;
+        }
+        self.remote.0.close();
+        let until_ns = boottime_ns().saturating_add(FAREWELL_NS);
+        let ended =
+            || waitpid(Pid::from_raw(self.guard), Some(WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive);
+        while !ended() && boottime_ns() < until_ns {
+            let _interrupted = poll_until(&mut [], Some(boottime_ns().saturating_add(1_000_000)));
+        }
     }
 }
 

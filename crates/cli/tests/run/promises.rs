@@ -194,3 +194,28 @@ fn a_pipe_that_the_command_closes_is_closed() {
     assert!(wrapper.wait().unwrap().success());
     assert_eq!(said, "out\n");
 }
+
+/// In a container whose first process reaps nobody, a guard that nobody waits for would stay for ever.
+#[test]
+fn no_guard_is_left_for_the_first_process_of_a_container_to_reap() {
+    let bench = Bench::new();
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    // perl is the first process of a namespace of its own, inherits what is left behind, and waits only for what it started.
+    let script = r#"
+        my $program = shift;
+        system("$program acquire held --ttl 1h >/dev/null");
+        for (1 .. 5) {
+            system("$program run r -- true");
+            system("$program run r -- no-such-command 2>/dev/null");
+            system("$program run held -- true 2>/dev/null");
+        }
+        for my $comm (glob "/proc/[0-9]*/comm") { open my $file, "<", $comm or next; print <$file>; }
+    "#;
+    let output = std::process::Command::new("unshare")
+        .args(["--map-root-user", "--pid", "--fork", "--mount-proc", "perl", "-e", script, program])
+        .env("LEASEHOLD_URL", bench.url())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "perl\n");
+}
