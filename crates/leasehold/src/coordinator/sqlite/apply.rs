@@ -30,6 +30,14 @@ pub(super) struct Ring {
     pub(super) reserved: Option<Resource>,
 }
 
+/// The first in line of a freed resource, whose process was found to be gone when it was woken.
+#[derive(Clone, Debug)]
+pub(super) struct Unheard {
+    pub(super) resource: Resource,
+    pub(super) lease_id: LeaseId,
+    pub(super) address: Address,
+}
+
 /// What a transaction leaves to be done.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
@@ -239,10 +247,12 @@ impl<'a> Step<'a> {
         }))
     }
 
-    /// Goes on to the next waiter after the first in line turned out to be dead.
-    pub(super) fn pass_over(&mut self, resource: &Resource, now: Now) -> Outcome<()> {
-        let freed = self.change((resource, None), now, |slot, line| {
-            let wake = if slot.is_free(now) { slot.reserve(line, now)? } else { None };
+    /// Goes on to the next waiter after the first in line turned out to be dead. Its place is given up here, whatever else
+    /// shows whether it is alive: each time there is one waiter less, or nothing is done and nobody is woken.
+    pub(super) fn pass_over(&mut self, unheard: &Unheard, now: Now) -> Outcome<()> {
+        let freed = self.change((&unheard.resource, None), now, |slot, line| {
+            let buried = line.bury(unheard.lease_id, &unheard.address).map_err(Fault::Line)?;
+            let wake = if buried && slot.is_free(now) { slot.reserve(line, now)? } else { None };
             Ok(Freed { answer: (), wake })
         })?;
         Ok(freed.map(|freed| self.freed(freed)))
