@@ -102,7 +102,7 @@ impl<'a> Step<'a> {
         let Some((mut slot, cell)) = found else {
             let slot = Slot { last_token: space.and_then(|space| space.token_floor), ..Slot::default() };
             let stamp = Stamp { boot: NO_BOOT, at_us: 0, span_us: 0 };
-            return Ok((slot, Cell { id: None, waiting: 0, stamp, wake: None }));
+            return Ok((slot, Cell { id: None, waiting: 0, stamp, wake: None, promised: false }));
         };
         let observe = self.writes();
         self.clocks.translate(self.connection, &mut slot, &cell, now, observe)?;
@@ -160,11 +160,18 @@ impl<'a> Step<'a> {
         cell: &mut Cell,
         now: Now,
     ) -> Result<(), Failure> {
-        if before == slot && waited == cell.waiting {
+        // What another clock wrote may last longer, as far as we can tell, than what was promised now. It must all the same be
+        // written anew: those who live by that clock, or observe it, would see a silent holder.
+        let foreign = cell.promised && cell.stamp.boot != self.clocks.my_id(self.connection)?;
+        if before == slot && waited == cell.waiting && !foreign {
             return Ok(());
         }
         let (at_us, was_us) = (time_of(slot), time_of(before));
-        if at_us != was_us || slot.held.is_some() != before.held.is_some() || cell.stamp.boot == NO_BOOT {
+        if foreign
+            || at_us != was_us
+            || slot.held.is_some() != before.held.is_some()
+            || cell.stamp.boot == NO_BOOT
+        {
             let span_us = if slot.held.is_some() { at_us.saturating_sub(now.clock_us) } else { 0 };
             cell.stamp = Stamp { boot: self.clocks.my_id(self.connection)?, at_us, span_us };
         }
@@ -193,6 +200,7 @@ impl<'a> Step<'a> {
         let quarantined = self.quarantine(now)?;
         let freed = self.change((&claim.resource, Some(claim.lease_id)), now, |slot, line| {
             let answer = slot.acquire(line, claim, quarantined, now)?;
+            line.cell.promised = matches!(answer, Acquired::Granted(_));
             let wake = slot.wake_after(line, &answer, now)?;
             Ok(Freed { answer, wake })
         })?;
@@ -222,6 +230,7 @@ impl<'a> Step<'a> {
         }
         let before = slot.clone();
         let answer = slot.renew(renewal, now);
+        cell.promised = matches!(answer, Renewed::Extended { .. });
         let waited = cell.waiting;
         self.save(space, &name, (&before, waited), &slot, &mut cell, now)?;
         Ok(Ok(answer))

@@ -34,10 +34,10 @@ const VERSION: u8 = 1;
 pub(super) struct Address([u8; ADDRESS]);
 
 impl Address {
-    /// An address that nobody has, in the network namespace of `like`.
+    /// An address that nobody has.
     #[cfg(test)]
-    pub(super) fn of_nobody(n: u8, like: Self) -> Self {
-        Self(std::array::from_fn(|at| if at < 16 { n } else { like.0[at] }))
+    pub(super) fn of_nobody(n: u8, namespace: [u8; 8]) -> Self {
+        Self(std::array::from_fn(|at| if at < 16 { n } else { namespace[at - 16] }))
     }
 
     fn name(&self) -> io::Result<SocketAddr> {
@@ -241,12 +241,12 @@ mod tests {
         assert!(ringer.ring(&b.address(), id) && ringer.ring(&a.address(), id));
         assert_eq!((a.next().await, b.next().await), (Wake::Lease(id), Wake::Lease(id)));
         assert!(!ringer.is_dead(&b.address()));
-        let nobody = Address::of_nobody(3, a.address());
+        let nobody = Address::of_nobody(3, a.address().namespace().try_into().unwrap());
         assert!(ringer.is_dead(&nobody) && !ringer.ring(&nobody, id));
         let elsewhere = Address([3; ADDRESS]);
         assert!(!ringer.is_dead(&elsewhere) && ringer.ring(&elsewhere, id));
         // Where nobody can tell their network namespaces, nobody is declared dead, in either way.
-        let nameless = |n: u8| Address(std::array::from_fn(|at| if at < 16 { n } else { 0 }));
+        let nameless = |n: u8| Address::of_nobody(n, [0; 8]);
         let ringer = Ringer::new(nameless(4), mine).unwrap();
         assert!(!ringer.is_dead(&nameless(5)) && ringer.ring(&nameless(5), id));
     }
