@@ -141,6 +141,46 @@ fn a_promise_about_a_lease_of_another_clock_is_written_by_our_own() {
     }
 }
 
+/// A machine without a boot id: every run of a program is a clock of its own.
+#[test]
+fn runs_without_a_boot_id_leave_a_bounded_trace_and_their_leases_are_waited_out() {
+    let mut desk = Desk::new();
+    let run = |desk: &mut Desk, n: u32| {
+        let clocks = Clocks::new(Boot::parse(&format!("-/unknown-{n}/none")), true);
+        std::mem::replace(&mut desk.clocks, clocks)
+    };
+    desk.clocks = Clocks::new(Boot::parse("m/known/0.0"), true);
+    let _ = desk.acquire(&Claim { resource: Resource::new("known").unwrap(), ..claim(9) }, NOW);
+    run(&mut desk, 0);
+    let Acquired::Granted(grant) = desk.acquire(&claim(1), NOW) else { panic!("busy") };
+    let holder = run(&mut desk, 1);
+    let count = |desk: &Desk, table: &str| -> i64 {
+        desk.connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    };
+    for n in 1..500 {
+        run(&mut desk, n);
+        let asked = Claim { queue: false, ..claim(2) };
+        assert!(matches!(desk.acquire(&asked, NOW), Acquired::Busy(_)));
+        let own = Claim { resource: Resource::new("other").unwrap(), ..claim(3) };
+        let _ = desk.acquire(&own, NOW);
+    }
+    assert!(count(&desk, "boot") <= 66 && count(&desk, "observed") <= 140, "64 runs, and the known one");
+    let known =
+        desk.connection
+            .query_row("SELECT count(*) FROM boot WHERE identity = 'm/known/0.0'", [], |row| row.get(0));
+    assert_eq!(known, Ok(1));
+
+    // The identity of the holder is gone. Its lease stands: to itself, and to whoever sees it for the first time.
+    let later = Now { clock_us: NOW.clock_us + 9_000_000, ..NOW };
+    desk.clocks = holder;
+    let renewed = desk.step(|step| step.renew(&renewal(&claim(1), grant.token), later));
+    assert_eq!(renewed.unwrap().unwrap(), Renewed::Extended { ttl: claim(1).ttl });
+    run(&mut desk, 1_000);
+    assert!(matches!(desk.acquire(&claim(2), later), Acquired::Busy(_)));
+    let over = Now { clock_us: later.clock_us + 10_102_001, ..NOW };
+    assert!(matches!(desk.acquire(&claim(2), over), Acquired::Granted(_)));
+}
+
 fn renewal(claim: &Claim, token: Token) -> Renewal {
     Renewal {
         resource: claim.resource.clone(),
