@@ -30,6 +30,14 @@ pub(super) struct Ring {
     pub(super) reserved: Option<Resource>,
 }
 
+/// The first in line of a freed resource, whose process was found to be gone when it was woken.
+#[derive(Clone, Debug)]
+pub(super) struct Unheard {
+    pub(super) resource: Resource,
+    pub(super) lease_id: LeaseId,
+    pub(super) address: Address,
+}
+
 /// What a transaction leaves to be done.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
@@ -94,7 +102,7 @@ impl<'a> Step<'a> {
         let Some((mut slot, cell)) = found else {
             let slot = Slot { last_token: space.and_then(|space| space.token_floor), ..Slot::default() };
             let stamp = Stamp { boot: NO_BOOT, at_us: 0, span_us: 0 };
-            return Ok((slot, Cell { id: None, waiting: 0, stamp, wake: None }));
+            return Ok((slot, Cell { id: None, waiting: 0, stamp, wake: None, promised: false }));
         };
         let observe = self.writes();
         self.clocks.translate(self.connection, &mut slot, &cell, now, observe)?;
@@ -152,11 +160,18 @@ impl<'a> Step<'a> {
         cell: &mut Cell,
         now: Now,
     ) -> Result<(), Failure> {
-        if before == slot && waited == cell.waiting {
+        // What another clock wrote may last longer, as far as we can tell, than what was promised now. It must all the same be
+        // written anew: those who live by that clock, or observe it, would see a silent holder.
+        let foreign = cell.promised && cell.stamp.boot != self.clocks.my_id(self.connection)?;
+        if before == slot && waited == cell.waiting && !foreign {
             return Ok(());
         }
         let (at_us, was_us) = (time_of(slot), time_of(before));
-        if at_us != was_us || slot.held.is_some() != before.held.is_some() || cell.stamp.boot == NO_BOOT {
+        if foreign
+            || at_us != was_us
+            || slot.held.is_some() != before.held.is_some()
+            || cell.stamp.boot == NO_BOOT
+        {
             let span_us = if slot.held.is_some() { at_us.saturating_sub(now.clock_us) } else { 0 };
             cell.stamp = Stamp { boot: self.clocks.my_id(self.connection)?, at_us, span_us };
         }
@@ -185,6 +200,7 @@ impl<'a> Step<'a> {
         let quarantined = self.quarantine(now)?;
         let freed = self.change((&claim.resource, Some(claim.lease_id)), now, |slot, line| {
             let answer = slot.acquire(line, claim, quarantined, now)?;
+            line.cell.promised = matches!(answer, Acquired::Granted(_));
             let wake = slot.wake_after(line, &answer, now)?;
             Ok(Freed { answer, wake })
         })?;
@@ -214,6 +230,7 @@ impl<'a> Step<'a> {
         }
         let before = slot.clone();
         let answer = slot.renew(renewal, now);
+        cell.promised = matches!(answer, Renewed::Extended { .. });
         let waited = cell.waiting;
         self.save(space, &name, (&before, waited), &slot, &mut cell, now)?;
         Ok(Ok(answer))
@@ -239,10 +256,12 @@ impl<'a> Step<'a> {
         }))
     }
 
-    /// Goes on to the next waiter after the first in line turned out to be dead.
-    pub(super) fn pass_over(&mut self, resource: &Resource, now: Now) -> Outcome<()> {
-        let freed = self.change((resource, None), now, |slot, line| {
-            let wake = if slot.is_free(now) { slot.reserve(line, now)? } else { None };
+    /// Goes on to the next waiter after the first in line turned out to be dead. Its place is given up here, whatever else
+    /// shows whether it is alive: each time there is one waiter less, or nothing is done and nobody is woken.
+    pub(super) fn pass_over(&mut self, unheard: &Unheard, now: Now) -> Outcome<()> {
+        let freed = self.change((&unheard.resource, None), now, |slot, line| {
+            let buried = line.bury(unheard.lease_id, &unheard.address).map_err(Fault::Line)?;
+            let wake = if buried && slot.is_free(now) { slot.reserve(line, now)? } else { None };
             Ok(Freed { answer: (), wake })
         })?;
         Ok(freed.map(|freed| self.freed(freed)))

@@ -4,7 +4,11 @@
 //! the same boot of the same kernel, seen through the same time namespace. So each time is stored with the identity of
 //! the clock it was read from, and a reader asks how that clock is related to its own.
 
-use std::fs;
+use std::{fs, sync::LazyLock};
+
+/// What stands for the boot id where there is none: nobody shares our clock then as far as anyone can tell, so every run of a
+/// process is an identity of its own. All its coordinators do share one.
+static UNKNOWN: LazyLock<String> = LazyLock::new(|| format!("unknown-{}", random_word()));
 
 /// The identity of a boot clock.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -28,9 +32,7 @@ pub(super) enum Relation {
 impl Boot {
     /// This process's own.
     pub(super) fn read() -> Self {
-        // Without a boot id, nobody shares our clock as far as anyone can tell: every run is an identity of its own.
-        let kernel =
-            word("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| format!("unknown-{}", random_word()));
+        let kernel = word("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| UNKNOWN.clone());
         let machine = word("/etc/machine-id").unwrap_or_else(|| "-".to_owned());
         Self { machine, kernel, offset: offset() }
     }
@@ -52,6 +54,11 @@ impl Boot {
         Self { offset: "mixed".to_owned(), ..self.clone() }
     }
 
+    /// True for an identity that ends with the process: no other one is ever related to it.
+    pub(super) fn is_of_one_run(&self) -> bool {
+        self.kernel.starts_with("unknown-")
+    }
+
     /// How `other`, found in a file, is related to this clock. `local` when the file lies on a file system that no
     /// other machine can write at the same time: only then does another boot id mean a reboot.
     pub(super) fn relation(&self, other: &Self, local: bool) -> Relation {
@@ -59,8 +66,11 @@ impl Boot {
             return if self.offset == other.offset { Relation::Same } else { Relation::Unknown };
         }
         let same_machine = self.machine == other.machine && self.machine != "-";
-        let known = !self.kernel.starts_with("unknown-") && !other.kernel.starts_with("unknown-");
-        if local && same_machine && known { Relation::Rebooted } else { Relation::Unknown }
+        if local && same_machine && !self.is_of_one_run() && !other.is_of_one_run() {
+            Relation::Rebooted
+        } else {
+            Relation::Unknown
+        }
     }
 }
 

@@ -17,6 +17,9 @@ use super::{
     row::{Cell, Stamp, signed},
 };
 
+/// So many identities of single runs are kept (ours: more than programs that run at a time).
+const RUNS: i64 = 64;
+
 /// The clocks known to one connection.
 #[derive(Debug)]
 pub(super) struct Clocks {
@@ -63,7 +66,11 @@ impl Clocks {
             id
         } else {
             connection.execute("INSERT INTO boot (identity) VALUES (?1)", [&text])?;
-            connection.last_insert_rowid()
+            let id = connection.last_insert_rowid();
+            if self.mine.is_of_one_run() {
+                forget_runs(connection, id)?;
+            }
+            id
         };
         self.relations.insert(id, Relation::Same);
         self.my_id = Some(id);
@@ -152,6 +159,19 @@ impl Clocks {
             .query_row("SELECT id FROM boot WHERE identity = ?1", [&text], |row| row.get(0))
             .optional()?)
     }
+}
+
+/// Where the machine tells no boot id, every run of a program adds an identity, and may add observations. Forgets those before
+/// the newest [`RUNS`]. To everybody else an identity that is not there is what it was, unknown; its own process, should it
+/// still live, goes on with the number that it has, or takes a new one and finds its old leases unknown, which are waited
+/// out. A number is never given twice: the highest one stays.
+fn forget_runs(connection: &Connection, newest: i64) -> Result<(), Failure> {
+    let gone = connection
+        .execute("DELETE FROM boot WHERE id <= ?1 AND identity LIKE '%/unknown-%/%'", [newest - RUNS])?;
+    if gone > 0 {
+        connection.execute("DELETE FROM observed WHERE boot NOT IN (SELECT id FROM boot)", [])?;
+    }
+    Ok(())
 }
 
 /// `T·(1+2ρ) + ε` with ρ = 5,000 ppm and ε = 2 ms: what the holder's own window is short of, on the other side.

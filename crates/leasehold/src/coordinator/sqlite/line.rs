@@ -121,6 +121,18 @@ impl SqlLine<'_> {
         Ok(())
     }
 
+    /// Gives up the place of a dead process. False when it is gone already, or another process took it over: that one asked
+    /// after the resource became free, and knows.
+    pub(super) fn bury(&mut self, lease_id: LeaseId, address: &Address) -> Result<bool, Failure> {
+        let Some(slot) = self.cell.id.filter(|_| self.cell.waiting > 0) else { return Ok(false) };
+        let gone = self
+            .connection
+            .prepare_cached("DELETE FROM queue WHERE slot = ?1 AND lease_id = ?2 AND wake = ?3")?
+            .execute(params![slot, lease_id.as_bytes(), address])?;
+        self.count_down(gone);
+        Ok(gone > 0)
+    }
+
     fn place(&self, slot: i64, lease_id: LeaseId) -> Result<Option<(i64, u32)>, Failure> {
         let mine: Option<i64> = self
             .connection

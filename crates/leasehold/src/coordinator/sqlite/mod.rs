@@ -42,6 +42,8 @@ mod row;
 mod schema;
 mod session;
 mod space;
+#[cfg(test)]
+mod tests;
 mod wake;
 mod worker;
 

@@ -6,6 +6,8 @@ use leasehold_core::{
     request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
 };
 
+use super::apply::Unheard;
+
 #[derive(Debug)]
 pub(super) enum Request {
     Acquire(Claim),
@@ -16,7 +18,7 @@ pub(super) enum Request {
     List(Listing),
     Prepare(Preparation),
     /// The worker's own: the first in line was found dead when it was woken.
-    PassOver(Resource),
+    PassOver(Unheard),
 }
 
 #[derive(Debug)]
@@ -43,7 +45,8 @@ impl Request {
             Self::Acquire(claim) => Some(&claim.resource),
             Self::Release(release) => Some(&release.resource),
             Self::Revoke(revocation) => Some(&revocation.resource),
-            Self::Inspect(resource) | Self::PassOver(resource) => Some(resource),
+            Self::Inspect(resource) => Some(resource),
+            Self::PassOver(unheard) => Some(&unheard.resource),
             Self::Renew(_) | Self::List(_) | Self::Prepare(_) => None,
         }
     }

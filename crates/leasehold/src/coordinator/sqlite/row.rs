@@ -29,6 +29,8 @@ pub(super) struct Cell {
     pub(super) stamp: Stamp,
     /// Where the holder is woken.
     pub(super) wake: Option<Address>,
+    /// True when the answer gives the holder time from now on.
+    pub(super) promised: bool,
 }
 
 /// The columns that [`decode`] reads; a macro, so that statements are constants.
@@ -81,7 +83,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Loaded, Failure> {
         last_end: end(row)?,
         last_success_us: row.get::<_, Option<i64>>(20)?.map(i64::unsigned_abs),
     };
-    Ok((slot, Cell { id: row.get(0)?, waiting: row.get(1)?, stamp, wake: row.get(11)? }))
+    Ok((slot, Cell { id: row.get(0)?, waiting: row.get(1)?, stamp, wake: row.get(11)?, promised: false }))
 }
 
 fn unsigned(row: &Row<'_>, column: usize) -> Result<u64, Failure> {

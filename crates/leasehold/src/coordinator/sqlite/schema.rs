@@ -128,11 +128,16 @@ fn foreign(what: &str) -> Error {
         .advise("it was left as it is; give the path of a lease file, or of none yet")
 }
 
-/// Makes the tables in an empty database and switches it to write-ahead logging.
-pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+/// Makes the tables in an empty database.
+pub(super) fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
-    ))?;
+    ))
+}
+
+/// Makes the tables in an empty database and switches it to write-ahead logging.
+pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    create_tables(connection)?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     debug_assert_eq!(mode, "wal");
     Ok(())

@@ -2,11 +2,11 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use leasehold_core::{Error, Kind, Namespace, Resource, Ttl, slot::Now};
+use leasehold_core::{Error, Kind, Namespace, Ttl, slot::Now};
 use rusqlite::OptionalExtension as _;
 
 use super::{
-    apply::{Effects, Outcome, Ring, Setting, Step},
+    apply::{Effects, Outcome, Ring, Setting, Step, Unheard},
     failure::{self, Failure},
     gate::{Gate, Passage},
     horizon::Horizon,
@@ -42,8 +42,8 @@ const GATE_CHECK_US: u64 = 100_000;
 pub(super) struct Done {
     /// One per request.
     pub(super) answers: Vec<Result<Reply, Error>>,
-    /// Resources whose first in line turned out to be dead when it was woken.
-    pub(super) passed_over: Vec<Resource>,
+    /// Those first in line who turned out to be dead when they were woken.
+    pub(super) unheard: Vec<Unheard>,
     /// True when the connection can be used further.
     pub(super) healthy: bool,
 }
@@ -144,8 +144,8 @@ impl Session {
         let applied = self.apply_all(requests, context, passage);
         match applied {
             Ok((answers, effects)) => {
-                let passed_over = ring(&context.ringer, effects.rings);
-                self.commit(answers, passed_over)
+                let unheard = ring(&context.ringer, effects.rings);
+                self.commit(answers, unheard)
             }
             Err(failure) => {
                 self.roll_back();
@@ -162,7 +162,7 @@ impl Session {
         passage: Option<&Passage<'_>>,
         failure: &Failure,
     ) -> Done {
-        let mut whole = Done { answers: Vec::new(), passed_over: Vec::new(), healthy: true };
+        let mut whole = Done { answers: Vec::new(), unheard: Vec::new(), healthy: true };
         if requests.len() <= 1 {
             whole.answers.extend(requests.iter().map(|_| Err(failure.error())));
             return whole;
@@ -170,10 +170,10 @@ impl Session {
         for request in requests {
             let done = match self.begin(passage.is_some()) {
                 Ok(()) => self.apply(&[request], context, passage),
-                Err(error) => Done { answers: vec![Err(error)], passed_over: Vec::new(), healthy: true },
+                Err(error) => Done { answers: vec![Err(error)], unheard: Vec::new(), healthy: true },
             };
             whole.answers.extend(done.answers);
-            whole.passed_over.extend(done.passed_over);
+            whole.unheard.extend(done.unheard);
             whole.healthy &= done.healthy;
         }
         whole
@@ -206,15 +206,15 @@ impl Session {
         Ok((answers, effects))
     }
 
-    fn commit(&mut self, answers: Vec<Result<Reply, Error>>, passed_over: Vec<Resource>) -> Done {
+    fn commit(&mut self, answers: Vec<Result<Reply, Error>>, unheard: Vec<Unheard>) -> Done {
         let Err(error) = self.run("COMMIT") else {
-            return Done { answers, passed_over, healthy: true };
+            return Done { answers, unheard, healthy: true };
         };
         self.roll_back();
         let error = failure::from_commit(&error);
         // What changed nothing was answered from what is there; only the changes are in doubt. They are not told apart.
         let answers = answers.into_iter().map(|answer| answer.and(Err(error.clone()))).collect();
-        Done { answers, passed_over: Vec::new(), healthy: error.kind() != Kind::Unknown }
+        Done { answers, unheard: Vec::new(), healthy: error.kind() != Kind::Unknown }
     }
 
     /// Puts the horizon into a lock file that has just replaced another.
@@ -237,12 +237,13 @@ impl Session {
 }
 
 /// Wakes those who can go on, *before* the commit: a wake takes about as long as a commit does, and whoever is woken queues at
-/// the gate until it is over. Should the commit fail, they have asked once for nothing. Gives the resources whose first in
-/// line was found dead.
-fn ring(ringer: &Ringer, rings: Vec<Ring>) -> Vec<Resource> {
-    let unheard = |ring: Ring| {
-        let heard = ringer.ring(&ring.address, ring.lease_id);
-        ring.reserved.filter(|_| !heard)
+/// the gate until it is over. Should the commit fail, they have asked once for nothing. Gives those first in line
+/// who were found dead.
+fn ring(ringer: &Ringer, rings: Vec<Ring>) -> Vec<Unheard> {
+    let unheard = |Ring { address, lease_id, reserved }: Ring| {
+        let heard = ringer.ring(&address, lease_id);
+        let resource = reserved.filter(|_| !heard)?;
+        Some(Unheard { resource, lease_id, address })
     };
     rings.into_iter().filter_map(unheard).collect()
 }
@@ -260,6 +261,6 @@ fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
         Request::Inspect(resource) => step.inspect(resource, now)?.map(Reply::Inspected),
         Request::List(listing) => step.list(listing, now)?.map(Reply::Listed),
         Request::Prepare(preparation) => step.prepare(*preparation, now)?.map(Reply::Prepared),
-        Request::PassOver(resource) => step.pass_over(resource, now)?.map(|()| Reply::Passed),
+        Request::PassOver(unheard) => step.pass_over(unheard, now)?.map(|()| Reply::Passed),
     })
 }

@@ -34,6 +34,12 @@ const VERSION: u8 = 1;
 pub(super) struct Address([u8; ADDRESS]);
 
 impl Address {
+    /// An address that nobody has.
+    #[cfg(test)]
+    pub(super) fn of_nobody(n: u8, namespace: [u8; 8]) -> Self {
+        Self(std::array::from_fn(|at| if at < 16 { n } else { namespace[at - 16] }))
+    }
+
     fn name(&self) -> io::Result<SocketAddr> {
         let id: [u8; 16] = std::array::from_fn(|at| self.0[at]);
         SocketAddr::from_abstract_name(format!("leasehold-{:032x}", u128::from_be_bytes(id)))
@@ -184,10 +190,15 @@ impl Ringer {
         Ok(Self { socket, own, mailbox })
     }
 
+    /// True when a refusal at `address` is proof of death: we look from the network namespace that the address is of. One that
+    /// could not be named is never the same as another.
+    fn judges(&self, address: &Address) -> bool {
+        self.own.namespace() == address.namespace() && self.own.namespace() != [0; 8]
+    }
+
     /// True when the process behind `address` is certainly gone.
     pub(super) fn is_dead(&self, address: &Address) -> bool {
-        let judges = self.own.namespace() == address.namespace() && self.own.namespace() != [0; 8];
-        if *address == self.own || !judges {
+        if *address == self.own || !self.judges(address) {
             return false;
         }
         let refused =
@@ -205,7 +216,7 @@ impl Ringer {
         message[1..].copy_from_slice(lease_id.as_bytes());
         let sent = address.name().and_then(|name| self.socket.send_to_addr(&message, &name));
         match sent {
-            Err(error) if is_refusal(&error) => self.own.namespace() != address.namespace(),
+            Err(error) if is_refusal(&error) => !self.judges(address),
             // A full mailbox, a refusing sandbox: the waiter will ask by itself.
             _ => true,
         }
@@ -230,9 +241,13 @@ mod tests {
         assert!(ringer.ring(&b.address(), id) && ringer.ring(&a.address(), id));
         assert_eq!((a.next().await, b.next().await), (Wake::Lease(id), Wake::Lease(id)));
         assert!(!ringer.is_dead(&b.address()));
-        let nobody = Address(std::array::from_fn(|at| if at < 16 { 3 } else { a.address().0[at] }));
+        let nobody = Address::of_nobody(3, a.address().namespace().try_into().unwrap());
         assert!(ringer.is_dead(&nobody) && !ringer.ring(&nobody, id));
         let elsewhere = Address([3; ADDRESS]);
         assert!(!ringer.is_dead(&elsewhere) && ringer.ring(&elsewhere, id));
+        // Where nobody can tell their network namespaces, nobody is declared dead, in either way.
+        let nameless = |n: u8| Address::of_nobody(n, [0; 8]);
+        let ringer = Ringer::new(nameless(4), mine).unwrap();
+        assert!(!ringer.is_dead(&nameless(5)) && ringer.ring(&nameless(5), id));
     }
 }

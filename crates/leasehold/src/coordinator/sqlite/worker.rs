@@ -363,8 +363,8 @@ impl Server {
         if !done.healthy {
             self.session = None;
         }
-        for resource in done.passed_over {
-            let job = Job { request: Request::PassOver(resource), answer: None };
+        for unheard in done.unheard {
+            let job = Job { request: Request::PassOver(unheard), answer: None };
             inbox.send(job, &self.context.setting.place);
         }
         for (job, answer) in jobs.into_iter().zip(done.answers) {
