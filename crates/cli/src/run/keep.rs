@@ -119,7 +119,7 @@ impl Keeping<'_> {
                 }
                 Ok(_) => {}
                 Err(reason) => {
-                    // Dropping the front ends the command. Its lease runs out by itself.
+                    // Dropping the front ends the command, after which the guard releases.
                     return Verdict::Failed(system("the command can no longer be watched", &reason));
                 }
             }
@@ -329,6 +329,14 @@ impl Keeping<'_> {
                 false
             }
         }
+    }
+}
+
+impl Drop for Keeping<'_> {
+    /// Left in any other way than an end that released (an error, a panic), the command still lives: with the front the
+    /// guard loses its reason to let it, and once the whole tree is dead it releases. Not we, and not before.
+    fn drop(&mut self) {
+        self.forsake();
     }
 }
 

@@ -194,3 +194,29 @@ fn a_pipe_that_the_command_closes_is_closed() {
     assert!(wrapper.wait().unwrap().success());
     assert_eq!(said, "out\n");
 }
+
+/// A wrapper that cannot go on (its wait for events fails) lets go of the command; the lease goes last.
+#[test]
+fn a_wrapper_that_fails_frees_the_resource_only_after_the_last_death() {
+    let mut bench = Bench::new();
+    // Its last words do not fit into the pipe: the program has the time to release in the background.
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, &[b'.'; 65536]).unwrap();
+    let mut command = bench.command(&["run", "r", "--ttl", "10m", "--", "sh", "-c", FAMILY]);
+    let mut holder = command.env("D", bench.path("")).stderr(writer).spawn().unwrap();
+    drop(command);
+    let pids = family(&bench);
+    let script = dead_or_alive(&pids);
+    let waiter = bench.start("waiter", &["run", "r", "--wait", "5m", "--", "sh", "-c", &script]);
+    bench.shows("r", "\"waiting\":1");
+    // poll(2) refuses more descriptors than the process may have.
+    let limit = ["--nofile=2", "--pid", &holder.id().to_string()];
+    assert!(std::process::Command::new("prlimit").args(limit).status().unwrap().success());
+    let winch = ["-WINCH", &holder.id().to_string()];
+    assert!(std::process::Command::new("kill").args(winch).status().unwrap().success());
+    assert!(waiter.wait(LONG).unwrap().success(), "{}", waiter.outcome());
+    assert_eq!(waiter.stdout().unwrap(), "all dead\n");
+    let mut said = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
+    assert_eq!(holder.wait().unwrap().code(), Some(69), "{}", String::from_utf8_lossy(&said[65536..]));
+}
