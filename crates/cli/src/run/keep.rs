@@ -3,7 +3,7 @@
 use std::{ffi::OsString, pin::Pin, time::Duration};
 
 use leasehold::{
-    Belief, Ended as Concluded, Error, Kind, Lease, LeaseHandle, Leases, Loss,
+    Belief, Ended as Concluded, Error, Lease, LeaseHandle, Leases, Loss,
     blocking::block_on,
     core::{
         holder::Identity,
@@ -241,6 +241,7 @@ impl Keeping<'_> {
 
     /// The command has ended, and so has the guard.
     fn ended(mut self, ended: Ended) -> Verdict {
+        self.closes_ns = self.closes_ns.max(ended.deadline_ns);
         let stopped = ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers);
         if !ended.left.is_empty() && ended.stopped.is_some() {
             return self.unkillable(ended.left);
@@ -273,7 +274,15 @@ impl Keeping<'_> {
             return self.unkillable(left);
         }
         let status = Some(Status::Signal(libc::SIGKILL));
-        self.ended(Ended { status, at_ns: 0, stopped: None, killed: true, left, released: false })
+        self.ended(Ended {
+            status,
+            at_ns: 0,
+            deadline_ns: 0,
+            stopped: None,
+            killed: true,
+            left,
+            released: false,
+        })
     }
 
     /// Something of the tree still runs: the lease must not pass to another before its TTL is over, however it was lost.
@@ -324,7 +333,6 @@ impl Keeping<'_> {
             }
             Err(error) => {
                 // Certainly no effect or unknown: for whoever waits it is the same, the TTL runs out.
-                debug_assert!(error.kind() != Kind::Invalid, "{error}");
                 self.notes.push(Note::NotReleased(error));
                 false
             }

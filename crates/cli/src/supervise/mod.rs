@@ -29,7 +29,7 @@
 //!     fn renew(&mut self) -> Renewal { Renewal::Lost }
 //! }
 //! impl Caretaker for Nobody {
-//!     fn release(&self, _: &[u8]) {}
+//!     fn release(&self, _: &[u8]) -> bool { false }
 //!     fn keep_alive(&self, _: &[u8]) -> Box<dyn Keeper> { Box::new(Nobody) }
 //!     fn unkillable(&self, _: &[u8], _: &[Process]) {}
 //! }

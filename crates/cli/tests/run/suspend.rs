@@ -151,3 +151,47 @@ fn a_command_that_ends_while_suspended_frees_the_resource_and_keeps_its_code() {
     assert!(!is_alive(&command));
     assert_eq!((code(&bench.leasehold(&["run", "r", "--", "true"])), bench.text("said").as_str()), (0, ""));
 }
+
+/// Everything a guard needs to connect is away for a moment, just when it is to take over.
+#[test]
+fn a_guard_that_cannot_connect_at_once_tries_again() {
+    let bench = Bench::new();
+    let words = ["run", "r", "--ttl", "6s", "--grace", "500ms", "--", "sh", "-c", UNTIL_TOLD];
+    let (home, away) = (bench.path("place"), bench.path("away"));
+    std::fs::create_dir(&home).unwrap();
+    let url = format!("sqlite:{}", home.join("leases.db").display());
+    let mut job = Job::start(&bench, &[&["--url", &url], &words[..]].concat());
+    let command = bench.line("command");
+    std::fs::rename(&home, &away).unwrap();
+    // Where the folder would be made anew there must be something else.
+    std::fs::write(&home, "").unwrap();
+    job.front("TSTP");
+    job.wait_until_stopped();
+    std::thread::sleep(Duration::from_secs(1));
+    std::fs::remove_file(&home).unwrap();
+    std::fs::rename(&away, &home).unwrap();
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(is_alive(&command), "{}", bench.text("said"));
+    job.group("CONT");
+    std::fs::write(bench.path("go"), "").unwrap();
+    assert_eq!((job.wait().code(), bench.text("told").as_str()), (Some(5), ""), "{}", bench.text("said"));
+}
+
+#[test]
+fn a_release_that_the_guard_could_not_make_is_said_and_the_code_is_still_the_commands() {
+    let bench = Bench::new();
+    let (home, away) = (bench.path("place"), bench.path("away"));
+    std::fs::create_dir(&home).unwrap();
+    let url = format!("sqlite:{}", home.join("leases.db").display());
+    let script = "echo $$ >$D/command; exec sleep 1000";
+    let words = ["--url", &url, "run", "r", "--ttl", "1m", "--", "sh", "-c", script];
+    let mut job = Job::start(&bench, &words);
+    let command = bench.line("command");
+    job.front("TSTP");
+    job.wait_until_stopped();
+    std::fs::rename(&home, &away).unwrap();
+    std::fs::write(&home, "").unwrap();
+    send("KILL", &command);
+    assert_eq!(job.wait().signal(), Some(9), "{}", bench.text("said"));
+    assert_ne!(bench.text("said"), "");
+}
