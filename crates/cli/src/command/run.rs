@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use leasehold::{
-    Label, Leases, Loss, Ttl,
+    Label, Leases, Loss, Ttl, Url,
     blocking::block_on,
     core::{holder::Identity, request::MAX_ONCE_PER},
 };
@@ -53,6 +53,7 @@ fn plan(args: &args::Run, settings: &Settings) -> Result<Plan, Failure> {
     let label = || -> Label { client::runner(args.command.first().map_or("".as_ref(), |command| command)) };
     Ok(Plan {
         connect: client::builder(settings, label),
+        url: Url::parse(&settings.url)?,
         namespace: settings.namespace.clone(),
         resource: settings::resource(&args.resource)?,
         command: args.command.clone(),

@@ -13,7 +13,7 @@ use leasehold::{
     },
 };
 
-use super::{Note, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
+use super::{Note, Plan, Verdict, acquire::request, handoff, place, poll::poll_once, system};
 use crate::supervise::{
     Ended, Event, Front, GuardEvent, Process, Resumed, Start, Status, StopReason, kill_margin, leave_stdio,
 };
@@ -76,8 +76,7 @@ fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading) -> Start 
             set("LEASEHOLD_HOLDER_ID", leases.holder_id().to_string()),
             set("LEASEHOLD_TTL_MS", plan.ttl.as_millis().to_string()),
             set("LEASEHOLD_NAMESPACE", plan.namespace.to_string()),
-            // Free of secrets, and absolute: `leasehold check` in the command asks the same coordinator from any folder.
-            set("LEASEHOLD_URL", leases.profile().place.clone()),
+            set("LEASEHOLD_URL", place::for_command(&plan.url, &leases.profile().place)),
         ],
         remove_env: Vec::new(),
         deadline_ns: closes.boot_ns,

@@ -14,13 +14,15 @@ mod acquire;
 mod caretaker;
 mod handoff;
 mod keep;
+mod place;
 mod poll;
 pub(crate) mod say;
 
 use std::{ffi::OsString, io, time::Duration};
 
 use leasehold::{
-    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Wait,
+    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Url,
+    Wait,
     core::{holder::Identity, policy::Policy},
 };
 
@@ -31,6 +33,8 @@ use crate::supervise::{Front, Process, Status};
 pub(crate) struct Plan {
     /// How to reach the coordinator.
     pub(crate) connect: ConnectBuilder,
+    /// The coordinator as the user named it, with its settings.
+    pub(crate) url: Url,
     pub(crate) namespace: Namespace,
     pub(crate) resource: Resource,
     /// The command and its arguments; never empty.
