@@ -24,7 +24,7 @@ use crate::{
 
 /// Time between TERM and KILL unless said otherwise; never more than a third of the TTL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a claim that is taken back in the background may keep this process.
+/// How long a claim that is taken back, or a release that is tried again, in the background may keep this process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &args::Run, settings: &Settings) -> Result<Exit, Failure> {
@@ -85,8 +85,9 @@ fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings
         tell(note, plan, settings);
     }
     let judged = judge(&verdict, plan, lease.as_ref(), leases.as_ref(), settings);
-    if let Some(leases) = leases.filter(|_| lease.is_none()) {
-        // What a claim left behind must be gone before this process is.
+    let unfinished = lease.is_none() || notes.iter().any(|note| matches!(note, Note::NotReleased(_)));
+    if let Some(leases) = leases.filter(|_| unfinished) {
+        // What a claim or a release left behind is tried in the background, which ends with this process.
         block_on(leases.close(PATIENCE));
     }
     let exit = match judged {

@@ -57,7 +57,7 @@ pub(super) fn keep(
     let closes = lease.closes();
     if let Err(reason) = front.start(start(plan, leases, &lease, closes)) {
         drop(front);
-        let _ = block_on(lease.release());
+        notes.extend(block_on(lease.release()).err().map(Note::NotReleased));
         return Verdict::Failed(system("the command could not be handed to the guard", &reason));
     }
     let listening = listen(lease.handle(), closes);
