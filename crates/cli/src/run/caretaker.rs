@@ -16,6 +16,7 @@ use leasehold::{
 use super::handoff;
 use crate::{
     interrupt::run_for,
+    patience::CONNECT_LIMIT,
     supervise::{Caretaker, Keeper, Process, Renewal, boottime_ns},
 };
 
@@ -25,9 +26,7 @@ pub(super) struct LeaseCaretaker {
     pub(super) policy: Policy,
 }
 
-/// How long one attempt to connect may take. The deadline does not wait for it: another thread keeps that.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-
+/// Connects, within the limit. The deadline does not wait for it: another thread keeps that.
 fn connect(builder: &ConnectBuilder) -> Option<Leases> {
     run_for(CONNECT_LIMIT, builder.clone().connect())?.ok()
 }

@@ -126,7 +126,7 @@ fn attempt(
     let forked = Front::fork(plan.command.clone(), caretaker);
     let mut front = forked
         .map_err(|reason| Verdict::Failed(system("the guard process could not be started", &reason)))?;
-    let waiting = acquire::Waiting::begin();
+    let waiting = acquire::Waiting::begin(plan);
     let leases = &*outcome.leases.insert(waiting.connect(plan, &mut front)?);
     let lease = waiting.acquire(plan, &mut front, leases)?;
     outcome.lease = Some(lease.belief().identity);

@@ -201,7 +201,7 @@ fn a_wrapper_that_fails_frees_the_resource_only_after_the_last_death() {
     let mut bench = Bench::new();
     // Its last words do not fit into the pipe: the program has the time to release in the background.
     let (mut reader, mut writer) = std::io::pipe().unwrap();
-    std::io::Write::write_all(&mut writer, &[b'.'; 65536]).unwrap();
+    std::io::Write::write_all(&mut writer, &vec![b'.'; 65536]).unwrap();
     let mut command = bench.command(&["run", "r", "--ttl", "10m", "--", "sh", "-c", FAMILY]);
     let mut holder = command.env("D", bench.path("")).stderr(writer).spawn().unwrap();
     drop(command);

@@ -66,12 +66,17 @@ pub fn is_stopped(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") T ")
 }
 
+/// Lets time pass, for what shows only by its length.
+fn pass(time: Duration) {
+    let since = Stopwatch::start();
+    wait_until("the time to pass", LONG, || (since.elapsed() >= time).then_some(())).unwrap();
+}
+
 /// Waits, and looks all the while that nobody else gets the resource.
 fn stays_busy(bench: &Bench, time: Duration) {
     let since = Stopwatch::start();
     while since.elapsed() < time {
         assert_eq!(code(&bench.leasehold(&["run", "r", "-q", "--", "true"])), 75, "{}", bench.text("said"));
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -127,7 +132,7 @@ fn a_stop_signal_beside_a_revocation_frees_nothing_under_a_living_command() {
         let (command, token) = (bench.line("command"), bench.line("token"));
         let revoked = bench.leasehold(&["revoke", "r", "--token", &token, "--reason", "stuck"]);
         assert!(revoked.status.success(), "{revoked:?}");
-        std::thread::sleep(Duration::from_millis(delay));
+        pass(Duration::from_millis(delay));
         job.front("TSTP");
         let look = format!("grep -qs '^State:.[^ZX]' /proc/{command}/status && echo alive || echo dead");
         let next = bench.leasehold(&["run", "r", "--wait", "1m", "--", "sh", "-c", &look]);
@@ -167,10 +172,10 @@ fn a_guard_that_cannot_connect_at_once_tries_again() {
     std::fs::write(&home, "").unwrap();
     job.front("TSTP");
     job.wait_until_stopped();
-    std::thread::sleep(Duration::from_secs(1));
+    pass(Duration::from_secs(1));
     std::fs::remove_file(&home).unwrap();
     std::fs::rename(&away, &home).unwrap();
-    std::thread::sleep(Duration::from_secs(8));
+    pass(Duration::from_secs(8));
     assert!(is_alive(&command), "{}", bench.text("said"));
     job.group("CONT");
     std::fs::write(bench.path("go"), "").unwrap();
