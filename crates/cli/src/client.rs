@@ -1,8 +1,8 @@
 //! From settings to a client of the library, and the names under which this program appears to others.
 
-use std::{ffi::OsStr, path::Path, time::Duration};
+use std::{ffi::OsStr, path::Path};
 
-use leasehold::{ConnectBuilder, Error, Kind, Label, Leases, Wait, clock};
+use leasehold::{ConnectBuilder, Label, Leases, Wait};
 use nix::{
     sys::signal::Signal,
     unistd::{Uid, gethostname, getppid},
@@ -11,13 +11,9 @@ use nix::{
 use crate::{
     failure::Failure,
     interrupt::{Interrupts, run_for},
+    patience::{CONNECT_LIMIT, Patience, silent},
     settings::{Settings, variable},
 };
-
-/// How long to pause before an unreachable coordinator is asked again (ours: four times a second is no load for any).
-const RETRY: Duration = Duration::from_millis(250);
-/// How long connecting may take (with a wait: at least).
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Connects once. `label` is the name of this run unless `--holder` gave one.
 pub(crate) fn connect(settings: &Settings, label: impl FnOnce() -> Label) -> Result<Leases, Failure> {
@@ -44,55 +40,29 @@ pub(crate) fn connect_within(
     interrupts: &Interrupts,
 ) -> Result<Connected, Failure> {
     let builder = builder(settings, label);
-    let started_us = clock::boot_us();
+    let patience = Patience::begin(wait);
     loop {
-        // One long attempt rather than many short ones: what is given up may leave a thread behind that waits for the engine.
-        let limit = match left(wait, gone_since(started_us)) {
-            Wait::For(left) => left.max(CONNECT_LIMIT),
-            Wait::Forever => Duration::MAX,
-            Wait::No => CONNECT_LIMIT,
-        };
-        let answer = match run_for(limit, interrupts.watching(builder.clone().connect())) {
+        let attempt = interrupts.watching(builder.clone().connect());
+        let answer = match run_for(patience.limit(), attempt) {
             Some(Ok(answer)) => answer,
             Some(Err(signal)) => return Ok(Connected::Interrupted(signal)),
             None => Err(silent()),
         };
-        let left = left(wait, gone_since(started_us));
         match answer {
             Ok(leases) => {
                 tell(settings, &leases);
-                return Ok(Connected::Yes(leases, left));
+                return Ok(Connected::Yes(leases, patience.left()));
             }
-            Err(error) if may_retry(&error, left) => {
-                let pause = if let Wait::For(left) = left { RETRY.min(left) } else { RETRY };
-                if let Some(signal) = interrupts.pause(pause) {
-                    return Ok(Connected::Interrupted(signal));
+            Err(error) => match patience.pause(&error) {
+                Some(pause) => {
+                    if let Some(signal) = interrupts.pause(pause) {
+                        return Ok(Connected::Interrupted(signal));
+                    }
                 }
-            }
-            // Connecting asks for nothing: whatever became of it, no lease was touched.
-            Err(error) => return Err(error.without_effect().into()),
+                // Connecting asks for nothing: whatever became of it, no lease was touched.
+                None => return Err(error.without_effect().into()),
+            },
         }
-    }
-}
-
-fn gone_since(started_us: u64) -> Duration {
-    Duration::from_micros(clock::boot_us().saturating_sub(started_us))
-}
-
-/// Connecting asks for nothing, so nothing can have been changed.
-fn silent() -> Error {
-    Error::new(Kind::Unavailable, format!("the coordinator did not answer within {CONNECT_LIMIT:?} of connecting"))
-        .advise("look whether it is reachable; for a lease file, whether a process that uses it is stopped (state T in ps)")
-}
-
-fn may_retry(error: &Error, left: Wait) -> bool {
-    error.is_transient() && !matches!(left, Wait::No | Wait::For(Duration::ZERO))
-}
-
-fn left(wait: Wait, gone: Duration) -> Wait {
-    match wait {
-        Wait::For(limit) => Wait::For(limit.saturating_sub(gone)),
-        other => other,
     }
 }
 
@@ -138,16 +108,6 @@ fn host() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_wait_shrinks_and_only_a_wait_retries() {
-        let (second, error) = (Duration::from_secs(1), Error::new(leasehold::Kind::Unavailable, "x"));
-        assert_eq!(left(Wait::For(second), second * 2), Wait::For(Duration::ZERO));
-        assert_eq!((left(Wait::No, second), left(Wait::Forever, second)), (Wait::No, Wait::Forever));
-        assert!(may_retry(&error, Wait::Forever) && may_retry(&error, Wait::For(second)));
-        assert!(!may_retry(&error, Wait::No) && !may_retry(&error, Wait::For(Duration::ZERO)));
-        assert!(!may_retry(&Error::new(leasehold::Kind::Denied, "x"), Wait::Forever));
-    }
 
     #[test]
     fn names_say_who() {

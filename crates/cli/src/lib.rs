@@ -26,6 +26,7 @@ mod grant;
 mod interrupt;
 mod message;
 mod output;
+mod patience;
 mod people;
 mod run;
 mod settings;

@@ -5,12 +5,7 @@
 
 use std::time::Duration;
 
-use leasehold::{
-    Lease, LeaseRequest, Leases, Outcome,
-    blocking::block_on,
-    clock,
-    core::{holder::Belief, request::Release},
-};
+use leasehold::{Lease, LeaseRequest, Leases, Outcome, blocking::block_on, clock, core::holder::Belief};
 
 use crate::{
     args::Acquire,
@@ -44,13 +39,16 @@ pub(crate) fn run(args: &Acquire, settings: &Settings) -> Result<Exit, Failure> 
     let request = leases.lease(resource.as_str()).ttl(ttl.as_duration()).waiting(left);
     let outcome = claim(request, &interrupts);
     let result = match outcome {
-        Ok(Outcome::Held(lease)) => return deliver(lease, &leases, settings),
+        Ok(Outcome::Held(lease)) => match deliver(lease, &leases, settings) {
+            Ok(Exit::Done) => return Ok(Exit::Done),
+            undelivered => undelivered,
+        },
         Ok(Outcome::Refused(refusal)) => Err(message::refused(&refusal, &resource, wait, settings, &leases)),
         // Only a claim with a period is answered so.
         Ok(Outcome::AlreadyDone(_)) => Ok(Exit::Done),
         Err(failure) => Err(failure),
     };
-    // Whatever the claim left behind is taken back before this process ends.
+    // Whatever the claim or the grant left behind is taken back before this process ends.
     block_on(leases.close(PATIENCE));
     result
 }
@@ -62,23 +60,22 @@ fn claim(request: LeaseRequest, interrupts: &Interrupts) -> Result<Outcome, Fail
     }
 }
 
-/// Hands the lease to whoever reads our output.
+/// Hands the lease to whoever reads our output. Until they have it, it is ours, to be given back.
 fn deliver(lease: Lease, leases: &Leases, settings: &Settings) -> Result<Exit, Failure> {
-    let granted_us = lease.granted_us();
-    let belief = match lease.hand_off() {
-        Ok(belief) => belief,
-        Err(loss) => {
-            let mut failure =
-                Failure::answer(Exit::NotHeld, "not_held", format!("the lease was lost at once: {loss}"));
-            failure.reason = Some(loss.word());
-            return Err(failure);
-        }
-    };
-    let line = line(&belief, granted_us, leases);
+    if let Err(loss) = lease.check() {
+        let mut failure =
+            Failure::answer(Exit::NotHeld, "not_held", format!("the lease was lost at once: {loss}"));
+        failure.reason = Some(loss.word());
+        return Err(failure);
+    }
+    let belief = lease.belief();
+    let line = line(&belief, lease.granted_us(), leases);
     let Err(unwritten) = settings.output.result(&line, || vec![belief.identity.token.to_string()]) else {
+        let _ = lease.forsake();
         return Ok(Exit::Done);
     };
-    give_back(&belief, leases);
+    // If this fails, it is tried again in the background, for as long as the closing waits.
+    let _ = block_on(lease.release());
     // Nobody has the token: unlike for a list, a reader that has gone is a failure.
     settings.output.fail(&unwritten);
     Ok(Exit::Unwritten)
@@ -103,15 +100,4 @@ fn line(belief: &Belief, granted_us: u64, leases: &Leases) -> GrantLine {
             revoked: None,
         },
     }
-}
-
-fn give_back(belief: &Belief, leases: &Leases) {
-    let release = Release {
-        resource: belief.identity.resource.clone(),
-        lease_id: belief.identity.lease_id,
-        token: Some(belief.identity.token),
-        succeeded: false,
-    };
-    // If this fails too, the grant ends with its TTL.
-    let _ = block_on(leases.release_once(release));
 }

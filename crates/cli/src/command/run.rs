@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use leasehold::{
-    Label, Leases, Loss, Ttl,
+    Label, Leases, Loss, Ttl, Url,
     blocking::block_on,
     core::{holder::Identity, request::MAX_ONCE_PER},
 };
@@ -24,7 +24,7 @@ use crate::{
 
 /// Time between TERM and KILL unless said otherwise; never more than a third of the TTL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a claim that is taken back in the background may keep this process.
+/// How long a claim that is taken back, or a release that is tried again, in the background may keep this process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &args::Run, settings: &Settings) -> Result<Exit, Failure> {
@@ -53,27 +53,33 @@ fn plan(args: &args::Run, settings: &Settings) -> Result<Plan, Failure> {
     let label = || -> Label { client::runner(args.command.first().map_or("".as_ref(), |command| command)) };
     Ok(Plan {
         connect: client::builder(settings, label),
+        url: Url::parse(&settings.url)?,
         namespace: settings.namespace.clone(),
         resource: settings::resource(&args.resource)?,
         command: args.command.clone(),
         ttl,
         wait: duration::wait(args.wait.as_deref())?,
-        grace: grace(optional("--grace", args.grace.as_ref())?, ttl)?,
+        grace: grace(optional("--grace", args.grace.as_ref())?, ttl, max_hold)?,
         max_hold,
         once_per,
         kill_leftovers: args.kill_leftovers,
     })
 }
 
-/// As asked, or 5 s; never more than a third of the TTL, so that a holder which cannot renew still has time to try.
-fn grace(asked: Option<Duration>, ttl: Ttl) -> Result<Duration, Failure> {
+/// As asked, or 5 s. Never more than a third of the TTL, so that a holder which cannot renew still has time to try; and less than
+/// the hold limit, because the command is asked to end that long before it.
+fn grace(asked: Option<Duration>, ttl: Ttl, max_hold: Option<Duration>) -> Result<Duration, Failure> {
     let longest = ttl.as_duration() / 3;
-    match asked {
-        Some(grace) if grace > longest => Err(Failure::usage(format!(
+    match (asked, max_hold) {
+        (Some(grace), _) if grace > longest => Err(Failure::usage(format!(
             "--grace: {grace:?} is more than a third of the TTL ({longest:?}); give a longer --ttl"
         ))),
-        Some(grace) => Ok(grace),
-        None => Ok(GRACE.min(longest)),
+        (Some(grace), Some(limit)) if grace >= limit => Err(Failure::usage(format!(
+            "--grace: {grace:?} is not less than --max-hold ({limit:?}), so the command would be ended at once"
+        ))),
+        (Some(grace), _) => Ok(grace),
+        (None, Some(limit)) => Ok(GRACE.min(longest).min(limit / 3)),
+        (None, None) => Ok(GRACE.min(longest)),
     }
 }
 
@@ -84,10 +90,12 @@ fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings
         tell(note, plan, settings);
     }
     let judged = judge(&verdict, plan, lease.as_ref(), leases.as_ref(), settings);
-    if let Some(leases) = leases.filter(|_| lease.is_none()) {
-        // What a claim left behind must be gone before this process is.
+    let unfinished = lease.is_none() || notes.iter().any(|note| matches!(note, Note::NotReleased(_)));
+    if let Some(leases) = leases.filter(|_| unfinished) {
+        // What a claim or a release left behind is tried in the background, which ends with this process.
         block_on(leases.close(PATIENCE));
     }
+    let told = judged.is_err();
     let exit = match judged {
         Ok(exit) => exit,
         Err(failure) => settings.output.fail(&failure),
@@ -101,7 +109,9 @@ fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings
         // The command has run: its code is worth more than the report's.
         settings.output.note(failure.what());
     }
-    settings.output.event(&report);
+    if !told {
+        settings.output.event(&report);
+    }
     exit
 }
 
@@ -273,6 +283,8 @@ mod tests {
         assert_eq!(grace("leasehold run r --ttl 6s -- c"), Duration::from_secs(2));
         assert_eq!(grace("leasehold run r --grace 10s -- c"), Duration::from_secs(10));
         assert!(check("leasehold run r --ttl 6s --grace 3s -- c").is_err());
+        assert_eq!(grace("leasehold run r --max-hold 3s -- c"), Duration::from_secs(1));
+        assert!(check("leasehold run r --max-hold 3s --grace 3s -- c").is_err());
     }
 
     #[test]

@@ -2,50 +2,37 @@
 
 use std::{pin::pin, time::Duration};
 
-use leasehold::{Lease, LeaseId, LeaseRequest, Leases, Outcome, Wait, clock};
+use leasehold::{Lease, LeaseId, LeaseRequest, Leases, Outcome, clock};
 
 use super::{Plan, Verdict, poll::poll_once, system};
-use crate::supervise::{Event, Front, stop_self};
-
-/// How often an unreachable coordinator is asked again (ours: four times a second is no load for any).
-const RETRY: Duration = Duration::from_millis(250);
+use crate::{
+    patience::{Patience, silent},
+    supervise::{Event, Front, stop_self},
+};
 
 /// The wait of one run, from connecting to the grant.
-pub(super) struct Waiting {
-    started_us: u64,
-}
+pub(super) struct Waiting(Patience);
 
 impl Waiting {
-    pub(super) fn begin() -> Self {
-        Self { started_us: clock::boot_us() }
-    }
-
-    /// What is left of the wait.
-    fn left(&self, plan: &Plan) -> Wait {
-        let gone = Duration::from_micros(clock::boot_us().saturating_sub(self.started_us));
-        match plan.wait {
-            Wait::For(limit) => Wait::For(limit.saturating_sub(gone)),
-            other => other,
-        }
+    pub(super) fn begin(plan: &Plan) -> Self {
+        Self(Patience::begin(plan.wait))
     }
 
     /// Connects, asking again for as long as the wait allows: an engine that restarts is waited for like a busy resource.
     pub(super) fn connect(&self, plan: &Plan, front: &mut Front) -> Result<Leases, Verdict> {
         loop {
-            let answer = drive(front, plan.connect.clone().connect())?;
-            let left = self.left(plan);
+            let attempt = plan.connect.clone().connect();
+            let answer = match drive(front, attempt, instant(self.0.limit()))? {
+                Some(answer) => answer,
+                None => Err(silent()),
+            };
             match answer {
                 Ok(leases) => return Ok(leases),
-                Err(error)
-                    if error.is_transient() && !matches!(left, Wait::No | Wait::For(Duration::ZERO)) =>
-                {
-                    let pause = if let Wait::For(left) = left { RETRY.min(left) } else { RETRY };
-                    let until_us =
-                        clock::boot_us().saturating_add(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
-                    rest(front, until_us)?;
-                }
-                // Connecting asks for nothing: whatever became of it, no lease was touched.
-                Err(error) => return Err(Verdict::Failed(error.without_effect())),
+                Err(error) => match self.0.pause(&error) {
+                    Some(pause) => rest(front, instant(pause))?,
+                    // Connecting asks for nothing: whatever became of it, no lease was touched.
+                    None => return Err(Verdict::Failed(error.without_effect())),
+                },
             }
         }
     }
@@ -55,7 +42,9 @@ impl Waiting {
         if holds_already(plan, leases) {
             return Err(Verdict::Nested);
         }
-        match drive(front, request(plan, leases).waiting(self.left(plan)).attempt())? {
+        let attempt = request(plan, leases).waiting(self.0.left()).attempt();
+        let Some(answer) = drive(front, attempt, u64::MAX)? else { return Err(Verdict::Failed(silent())) };
+        match answer {
             Ok(Outcome::Held(lease)) => Ok(lease),
             Ok(Outcome::AlreadyDone(done)) => Err(Verdict::AlreadyDone(done)),
             Ok(Outcome::Refused(refusal)) => Err(Verdict::Refused(Box::new(refusal))),
@@ -64,16 +53,25 @@ impl Waiting {
     }
 }
 
-/// Runs a future of the library beside the front's events. A signal that would have ended a program without handlers ends
-/// the wait: what the future had begun is taken back when it is dropped.
-fn drive<T>(front: &mut Front, future: impl Future<Output = T>) -> Result<T, Verdict> {
+/// When this much time from now is over, on BOOTTIME.
+fn instant(time: Duration) -> u64 {
+    clock::boot_us().saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Runs a future of the library beside the front's events; `None` when it was not ready by `until_us`. A signal that would
+/// have ended a program without handlers ends the wait: what the future had begun is taken back when it is dropped.
+fn drive<T>(front: &mut Front, future: impl Future<Output = T>, until_us: u64) -> Result<Option<T>, Verdict> {
     let waker = front.waker();
     let mut future = pin!(future);
     loop {
         if let Some(output) = poll_once(future.as_mut(), &waker) {
-            return Ok(output);
+            return Ok(Some(output));
         }
-        listen(front, None)?;
+        let left = Duration::from_micros(until_us.saturating_sub(clock::boot_us()));
+        if left.is_zero() {
+            return Ok(None);
+        }
+        listen(front, (until_us != u64::MAX).then_some(left))?;
     }
 }
 

@@ -1,9 +1,10 @@
 //! Speaks to the coordinator from inside the guard, when the front cannot: to release after the front was killed, and to
 //! renew while it is suspended.
 
+use std::time::Duration;
+
 use leasehold::{
-    ConnectBuilder,
-    blocking::{self, Leases},
+    Belief, ConnectBuilder, Leases, blocking,
     core::{
         policy::Policy,
         record::Renewed,
@@ -13,7 +14,11 @@ use leasehold::{
 };
 
 use super::handoff;
-use crate::supervise::{Caretaker, Keeper, Process, Renewal};
+use crate::{
+    interrupt::run_for,
+    patience::CONNECT_LIMIT,
+    supervise::{Caretaker, Keeper, Process, Renewal, boottime_ns},
+};
 
 /// Made before the fork, used after it: holds settings and nothing that a fork would break.
 pub(super) struct LeaseCaretaker {
@@ -21,16 +26,15 @@ pub(super) struct LeaseCaretaker {
     pub(super) policy: Policy,
 }
 
-impl LeaseCaretaker {
-    fn connect(&self) -> Option<Leases> {
-        Leases::connect_with(self.connect.clone()).ok()
-    }
+/// Connects, within the limit. The deadline does not wait for it: another thread keeps that.
+fn connect(builder: &ConnectBuilder) -> Option<Leases> {
+    run_for(CONNECT_LIMIT, builder.clone().connect())?.ok()
 }
 
 impl Caretaker for LeaseCaretaker {
-    fn release(&self, bytes: &[u8]) {
-        let Some(belief) = handoff::decode(bytes) else { return };
-        let Some(leases) = self.connect() else { return };
+    fn release(&self, bytes: &[u8]) -> bool {
+        let Some(belief) = handoff::decode(bytes) else { return false };
+        let Some(leases) = connect(&self.connect) else { return false };
         let identity = belief.identity;
         let release = Release {
             resource: identity.resource,
@@ -38,31 +42,16 @@ impl Caretaker for LeaseCaretaker {
             token: Some(identity.token),
             succeeded: false,
         };
-        // Nobody is left to tell; what is not released runs out by itself.
-        let _ = blocking::block_on(leases.inner().release_once(release));
+        // What is not released runs out by itself.
+        blocking::block_on(leases.release_once(release)).is_ok()
     }
 
     fn keep_alive(&self, bytes: &[u8]) -> Box<dyn Keeper> {
-        let belief = handoff::decode(bytes);
-        let leases = self.connect();
-        match (belief, leases) {
-            (Some(belief), Some(leases)) => {
-                let rule = leases.inner().profile().clock;
-                let window = Window::new(belief.sent, belief.ttl, self.policy.margin(), rule);
-                let ask = Ask {
-                    resource: belief.identity.resource,
-                    lease_id: belief.identity.lease_id,
-                    token: belief.identity.token,
-                    ttl: belief.ttl,
-                    lock_delay: self.policy.lock_delay(),
-                };
-                // What max-hold leaves is in the front's deadline already; the guard never goes beyond it.
-                let end_ns =
-                    self.policy.max_hold().map_or(u64::MAX, |limit| belief.opened.plus(limit).boot_ns);
-                Box::new(LeaseKeeper { leases, policy: self.policy, ask, window, end_ns })
-            }
-            _ => Box::new(Nobody),
-        }
+        let Some(belief) = handoff::decode(bytes) else { return Box::new(Nobody) };
+        // What max-hold leaves is in the front's deadline already; the guard never goes beyond it.
+        let end_ns = self.policy.max_hold().map_or(u64::MAX, |limit| belief.opened.plus(limit).boot_ns);
+        let (connect, policy) = (self.connect.clone(), self.policy);
+        Box::new(LeaseKeeper { connect, link: None, policy, belief, end_ns, failures: 0 })
     }
 
     fn unkillable(&self, _: &[u8], left: &[Process]) {
@@ -71,30 +60,61 @@ impl Caretaker for LeaseCaretaker {
 }
 
 struct LeaseKeeper {
-    leases: Leases,
+    connect: ConnectBuilder,
+    /// The client and the window, once there is a connection.
+    link: Option<(Leases, Window)>,
     policy: Policy,
-    ask: Ask,
-    window: Window,
+    belief: Belief,
     end_ns: u64,
+    /// Attempts in a row that came to nothing.
+    failures: u32,
+}
+
+impl LeaseKeeper {
+    /// The client; connects if there is none yet. A suspension may last for days, and the first attempt fall into a bad
+    /// moment: each renewal tries anew.
+    fn link(&mut self) -> Option<(Leases, Window)> {
+        if self.link.is_none() {
+            let leases = connect(&self.connect)?;
+            let rule = leases.profile().clock;
+            let window = Window::new(self.belief.sent, self.belief.ttl, self.policy.margin(), rule);
+            self.link = Some((leases, window));
+        }
+        self.link.clone()
+    }
+
+    /// Nothing is known that was not known before: the deadline stands.
+    fn again(&mut self, deadline_ns: u64) -> Renewal {
+        let wait = self.policy.retry_delay(self.failures, u64::MAX);
+        self.failures = self.failures.saturating_add(1);
+        Renewal::Held { deadline_ns, next_ns: boottime_ns().saturating_add(nanos(wait)) }
+    }
 }
 
 impl Keeper for LeaseKeeper {
     fn renew(&mut self) -> Renewal {
-        let rule = self.leases.inner().profile().clock;
-        let sent = leasehold::clock::read(rule);
-        let answer = blocking::block_on(self.leases.inner().renew_once(self.ask.clone()));
-        let now = leasehold::clock::read(rule);
-        let wait = match answer {
-            Ok(Renewed::Extended { ttl }) => {
-                let extended = Window::new(sent, ttl, self.policy.margin(), rule);
-                self.window = self.window.widest(extended, now);
-                self.policy.renew_every()
-            }
-            Ok(_) => return Renewal::Lost,
-            Err(_) => self.policy.retry_delay(0, u64::MAX),
+        let Some((leases, window)) = self.link() else { return self.again(0) };
+        let rule = leases.profile().clock;
+        let ask = Ask {
+            resource: self.belief.identity.resource.clone(),
+            lease_id: self.belief.identity.lease_id,
+            token: self.belief.identity.token,
+            ttl: self.belief.ttl,
+            lock_delay: self.policy.lock_delay(),
         };
-        let deadline_ns = self.window.closes().boot_ns.min(self.end_ns);
-        Renewal::Held { deadline_ns, next_ns: now.plus(wait).boot_ns }
+        let sent = leasehold::clock::read(rule);
+        match blocking::block_on(leases.renew_once(ask)) {
+            Ok(Renewed::Extended { ttl }) => {
+                self.failures = 0;
+                let now = leasehold::clock::read(rule);
+                let window = window.widest(Window::new(sent, ttl, self.policy.margin(), rule), now);
+                self.link = Some((leases, window));
+                let deadline_ns = window.closes().boot_ns.min(self.end_ns);
+                Renewal::Held { deadline_ns, next_ns: now.plus(self.policy.renew_every()).boot_ns }
+            }
+            Ok(_) => Renewal::Lost,
+            Err(_) => self.again(window.closes().boot_ns.min(self.end_ns)),
+        }
     }
 }
 
@@ -105,4 +125,8 @@ impl Keeper for Nobody {
     fn renew(&mut self) -> Renewal {
         Renewal::Held { deadline_ns: 0, next_ns: u64::MAX }
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

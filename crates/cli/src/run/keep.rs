@@ -3,7 +3,7 @@
 use std::{ffi::OsString, pin::Pin, time::Duration};
 
 use leasehold::{
-    Belief, Ended as Concluded, Error, Kind, Lease, LeaseHandle, Leases, Loss,
+    Belief, Ended as Concluded, Error, Lease, LeaseHandle, Leases, Loss,
     blocking::block_on,
     core::{
         holder::Identity,
@@ -13,9 +13,10 @@ use leasehold::{
     },
 };
 
-use super::{Note, Plan, Verdict, acquire::request, handoff, poll::poll_once, system};
+use super::{Note, Plan, Verdict, acquire::request, handoff, place, poll::poll_once, system};
 use crate::supervise::{
-    Ended, Event, Front, GuardEvent, Process, Resumed, Start, Status, StopReason, kill_margin, leave_stdio,
+    Ended, Event, Front, GuardEvent, Process, Resumed, Start, Status, StopReason, boottime_ns, kill_margin,
+    leave_stdio,
 };
 
 /// After a loss to another holder nothing is owed to the command but a moment to notice.
@@ -43,6 +44,8 @@ struct Keeping<'a> {
     /// When the lease was last known to end, on BOOTTIME: to judge whether the command ended before.
     closes_ns: u64,
     loss: Option<Loss>,
+    /// The deadline before which the guard was roused last.
+    roused_ns: u64,
     notes: &'a mut Vec<Note>,
 }
 
@@ -57,13 +60,16 @@ pub(super) fn keep(
     let closes = lease.closes();
     if let Err(reason) = front.start(start(plan, leases, &lease, closes)) {
         drop(front);
-        let _ = block_on(lease.release());
-        return Verdict::Failed(system("the command could not be handed to the guard", &reason));
+        notes.extend(block_on(lease.release()).err().map(Note::NotReleased));
+        let what = format!("the guard process has ended, and without it nothing is started: {reason}");
+        let error = Error::new(leasehold::Kind::Unavailable, what);
+        return Verdict::Failed(error.advise("start the command again"));
     }
     let listening = listen(lease.handle(), closes);
     let closes_ns = closes.boot_ns;
     let (lease, handed) = (Some(lease), None);
-    Keeping { plan, leases, front, lease, handed, listening, closes_ns, loss: None, notes }.run()
+    Keeping { plan, leases, front, lease, handed, listening, closes_ns, loss: None, roused_ns: 0, notes }
+        .run()
 }
 
 fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading) -> Start {
@@ -76,16 +82,21 @@ fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading) -> Start 
             set("LEASEHOLD_HOLDER_ID", leases.holder_id().to_string()),
             set("LEASEHOLD_TTL_MS", plan.ttl.as_millis().to_string()),
             set("LEASEHOLD_NAMESPACE", plan.namespace.to_string()),
-            // Free of secrets, and absolute: `leasehold check` in the command asks the same coordinator from any folder.
-            set("LEASEHOLD_URL", leases.profile().place.clone()),
+            set("LEASEHOLD_URL", place::for_command(&plan.url, &leases.profile().place)),
         ],
         remove_env: Vec::new(),
         deadline_ns: closes.boot_ns,
         grace: plan.grace,
-        kill_margin: kill_margin(plan.ttl.as_duration()),
+        kill_margin: margin(plan),
         handoff: handoff::encode(&lease.belief()),
         kill_leftovers: plan.kill_leftovers,
     }
+}
+
+/// How long before the deadline the tree is killed.
+fn margin(plan: &Plan) -> Duration {
+    let ttl = plan.ttl.as_duration();
+    kill_margin(plan.max_hold.map_or(ttl, |limit| limit.min(ttl)))
 }
 
 fn listen(lease: LeaseHandle, known: Reading) -> Listening {
@@ -106,7 +117,8 @@ impl Keeping<'_> {
             {
                 self.hear(word);
             }
-            match self.front.next_event(None) {
+            match self.front.next_event(self.patience()) {
+                Ok(Event::Timeout) => self.rouse(),
                 Ok(Event::Guard(GuardEvent::ChildStopped { signal })) => self.suspend(signal),
                 // From now on the pipes are the command's: a reader sees their end when the command closes them.
                 Ok(Event::Guard(GuardEvent::Started { .. })) => drop(leave_stdio()),
@@ -114,19 +126,37 @@ impl Keeping<'_> {
                 Ok(Event::Guard(GuardEvent::Ended(ended))) => return self.ended(ended),
                 Ok(Event::Guard(GuardEvent::Died { left })) => return self.guard_died(left),
                 Ok(Event::Signal(signal)) if signal.signo == libc::SIGTERM => {
+                    self.front.rouse_guard();
                     // The command has it; the lease is kept until the command has really ended.
                     self.lease.iter().for_each(|lease| lease.drain());
                 }
                 Ok(_) => {}
                 Err(reason) => {
-                    // Dropping the front ends the command. Its lease runs out by itself.
+                    // Dropping the front ends the command, after which the guard releases.
                     return Verdict::Failed(system("the command can no longer be watched", &reason));
                 }
             }
         }
     }
 
+    /// Time until the guard must have ended everything: half of its margin is left then.
+    fn patience(&self) -> Option<Duration> {
+        let margin = u64::try_from((margin(self.plan) / 2).as_nanos()).unwrap_or(u64::MAX);
+        let until_ns = self.closes_ns.saturating_sub(margin);
+        let left = Duration::from_nanos(until_ns.saturating_sub(boottime_ns()));
+        (self.roused_ns != self.closes_ns).then_some(left)
+    }
+
+    /// The deadline is nearly over and the guard has said nothing. If somebody has stopped it, it goes on now, and its first
+    /// act is the deadline.
+    fn rouse(&mut self) {
+        self.front.rouse_guard();
+        self.roused_ns = self.closes_ns;
+    }
+
     fn hear(&mut self, word: Word) {
+        // Somebody may have stopped the guard. It has to hear this, and to reap the command if that has ended.
+        self.front.rouse_guard();
         match word {
             Word::Extended(closes) => {
                 self.closes_ns = closes.boot_ns;
@@ -241,6 +271,7 @@ impl Keeping<'_> {
 
     /// The command has ended, and so has the guard.
     fn ended(mut self, ended: Ended) -> Verdict {
+        self.closes_ns = self.closes_ns.max(ended.deadline_ns);
         let stopped = ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers);
         if !ended.left.is_empty() && ended.stopped.is_some() {
             return self.unkillable(ended.left);
@@ -273,7 +304,15 @@ impl Keeping<'_> {
             return self.unkillable(left);
         }
         let status = Some(Status::Signal(libc::SIGKILL));
-        self.ended(Ended { status, at_ns: 0, stopped: None, killed: true, left, released: false })
+        self.ended(Ended {
+            status,
+            at_ns: 0,
+            deadline_ns: 0,
+            stopped: None,
+            killed: true,
+            left,
+            released: false,
+        })
     }
 
     /// Something of the tree still runs: the lease must not pass to another before its TTL is over, however it was lost.
@@ -324,11 +363,18 @@ impl Keeping<'_> {
             }
             Err(error) => {
                 // Certainly no effect or unknown: for whoever waits it is the same, the TTL runs out.
-                debug_assert!(error.kind() != Kind::Invalid, "{error}");
                 self.notes.push(Note::NotReleased(error));
                 false
             }
         }
+    }
+}
+
+impl Drop for Keeping<'_> {
+    /// Left in any other way than an end that released (an error, a panic), the command still lives: with the front the
+    /// guard loses its reason to let it, and once the whole tree is dead it releases. Not we, and not before.
+    fn drop(&mut self) {
+        self.forsake();
     }
 }
 

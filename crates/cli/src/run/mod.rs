@@ -14,23 +14,27 @@ mod acquire;
 mod caretaker;
 mod handoff;
 mod keep;
+mod place;
 mod poll;
 pub(crate) mod say;
 
 use std::{ffi::OsString, io, time::Duration};
 
 use leasehold::{
-    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Wait,
+    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Url,
+    Wait,
     core::{holder::Identity, policy::Policy},
 };
 
-use crate::supervise::{Front, Process, Status};
+use crate::supervise::{Front, Process, Status, sees_processes};
 
 /// Everything `run` needs to know, checked.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// How to reach the coordinator.
     pub(crate) connect: ConnectBuilder,
+    /// The coordinator as the user named it, with its settings.
+    pub(crate) url: Url,
     pub(crate) namespace: Namespace,
     pub(crate) resource: Resource,
     /// The command and its arguments; never empty.
@@ -118,11 +122,17 @@ fn attempt(
     outcome: &mut Outcome,
 ) -> Result<Verdict, Verdict> {
     let policy = plan.policy().map_err(|invalid| Verdict::Failed(invalid.into()))?;
+    if !sees_processes() {
+        let what = "/proc does not show the processes of this namespace, so the command's descendants could not be ended";
+        return Err(Verdict::Failed(
+            Error::new(Kind::Unsupported, what).advise("mount /proc (unshare: --mount-proc)"),
+        ));
+    }
     let caretaker = caretaker::LeaseCaretaker { connect: plan.connect.clone(), policy };
     let forked = Front::fork(plan.command.clone(), caretaker);
     let mut front = forked
         .map_err(|reason| Verdict::Failed(system("the guard process could not be started", &reason)))?;
-    let waiting = acquire::Waiting::begin();
+    let waiting = acquire::Waiting::begin(plan);
     let leases = &*outcome.leases.insert(waiting.connect(plan, &mut front)?);
     let lease = waiting.acquire(plan, &mut front, leases)?;
     outcome.lease = Some(lease.belief().identity);

@@ -12,7 +12,8 @@ use super::event::Process;
 pub trait Caretaker: Send + Sync {
     /// The front is gone (or suspended) and nothing of the tree is left alive: give the lease back, so that the next
     /// waiter gets in at once. May block, within bounds of its own; its failure costs no more than the rest of the TTL.
-    fn release(&self, handoff: &[u8]);
+    /// True: the coordinator has confirmed it.
+    fn release(&self, handoff: &[u8]) -> bool;
 
     /// The front is being suspended by Ctrl-Z: renew from now on. Called on a thread of its own, and may
     /// block: the deadline is kept by another thread.

@@ -44,6 +44,8 @@ pub struct Ended {
     /// When the guard saw the command end, in nanoseconds of BOOTTIME; 0 without a status. Compare it
     /// with the deadline to learn whether the lease was still held then.
     pub at_ns: u64,
+    /// The deadline in force then (BOOTTIME), as the guard's own renewals may have moved it.
+    pub deadline_ns: u64,
     /// Why the tree was stopped; `None` if the command ended by itself.
     pub stopped: Option<StopReason>,
     /// At least one process had to be killed because asking it to end was not enough.
@@ -51,7 +53,8 @@ pub struct Ended {
     /// Descendants that are still alive (256 at most are named). Without a stop: daemons left alone on purpose. After
     /// a stop: what could not be killed, under which the lease must not be released.
     pub left: Vec<Process>,
-    /// The guard has released the lease already, because the front was suspended when the command ended.
+    /// The guard has released the lease already, because the front was suspended when the command ended. False: it did not
+    /// have to, or it tried in vain, and the front must.
     pub released: bool,
 }
 

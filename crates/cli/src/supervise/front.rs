@@ -218,21 +218,9 @@ impl Front {
 
     /// Lets the guard go on, should somebody have stopped it: it has nothing to do that could wait.
     pub fn rouse_guard(&self) {
-        self.signal_guard(libc::SIGCONT);
-    }
-
-    /// Kills the guard, and the command with it: for a deadline that is nearly over without a word from it. What else it
-    /// had is then killed here, and [`GuardEvent::Died`] tells.
-    pub fn kill_guard(&self) {
-        self.signal_guard(libc::SIGKILL);
-    }
-
-    fn signal_guard(&self, signo: i32) {
         // It is our child and has not been reaped: nobody else can have its number.
-        if self.phase != Phase::Over
-            && let Ok(signal) = Signal::try_from(signo)
-        {
-            let _gone = kill(Pid::from_raw(self.guard), signal);
+        if self.phase != Phase::Over {
+            let _gone = kill(Pid::from_raw(self.guard), Signal::SIGCONT);
         }
     }
 

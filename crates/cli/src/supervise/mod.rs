@@ -29,7 +29,7 @@
 //!     fn renew(&mut self) -> Renewal { Renewal::Lost }
 //! }
 //! impl Caretaker for Nobody {
-//!     fn release(&self, _: &[u8]) {}
+//!     fn release(&self, _: &[u8]) -> bool { false }
 //!     fn keep_alive(&self, _: &[u8]) -> Box<dyn Keeper> { Box::new(Nobody) }
 //!     fn unkillable(&self, _: &[u8], _: &[Process]) {}
 //! }
@@ -70,6 +70,11 @@ pub use ending::{die_like, stop_self};
 pub use event::{Ended, Event, GuardEvent, Origin, Process, SignalEvent, Start, Status, StopReason};
 pub use front::{Front, Remote, Resumed, Waker};
 pub use stdio::leave_stdio;
+
+/// True when `/proc` shows the processes of this process's own namespace: without it descendants cannot be found.
+pub fn sees_processes() -> bool {
+    std::fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&std::process::id().to_string()))
+}
 
 /// How long before the deadline the tree is killed: 250 ms, or a twentieth of the TTL if that is less.
 ///

@@ -167,6 +167,7 @@ impl Tell {
                     Some(Status::Signal(signal)) => (2, signal),
                 };
                 out.number(7).number(kind).signed(number).number(ended.at_ns);
+                out.number(ended.deadline_ns);
                 out.number(ended.stopped.map_or(0, reason_number)).number(u64::from(ended.killed));
                 out.number(u64::from(ended.released)).count(ended.left.len());
                 for process in &ended.left {
@@ -195,7 +196,7 @@ impl Tell {
                     2 => Some(Status::Signal(number)),
                     _ => return None,
                 };
-                let at_ns = from.number()?;
+                let (at_ns, deadline_ns) = (from.number()?, from.number()?);
                 let stopped = reason_from(from.number()?);
                 let killed = from.flag()?;
                 let released = from.flag()?;
@@ -203,7 +204,7 @@ impl Tell {
                     let pid = from.signed()?;
                     Some(Process { pid, name: String::from_utf8_lossy(&from.bytes()?).into_owned() })
                 })?;
-                Self::Ended(Ended { status, at_ns, stopped, killed, left, released })
+                Self::Ended(Ended { status, at_ns, deadline_ns, stopped, killed, left, released })
             }
             _ => return None,
         })
@@ -321,6 +322,7 @@ mod tests {
         let ended = Ended {
             status: Some(Status::Signal(9)),
             at_ns: 5,
+            deadline_ns: 6,
             stopped: Some(StopReason::FrontGone),
             killed: true,
             left: vec![Process { pid: 1, name: "a b".into() }],

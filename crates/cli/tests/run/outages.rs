@@ -29,6 +29,24 @@ fn a_short_outage_is_ridden_out_and_the_command_hears_nothing_of_it() {
     assert_eq!(bench.text("told"), "");
 }
 
+/// Whoever waits for the resource must not wait for the TTL only because the coordinator was away for a moment.
+#[test]
+fn a_release_that_was_not_confirmed_is_tried_until_the_program_ends() {
+    let mut bench = Bench::new();
+    let script = "echo up >$D/up; until [ -e $D/finish ]; do sleep 0.02; done";
+    let run = bench.start("run", &["run", "r", "--ttl", "10m", "--", "sh", "-c", script]);
+    bench.line("up");
+    let stranger = Connection::open(bench.path("leases.db")).unwrap();
+    wait_until("the file", LONG, || stranger.execute_batch("BEGIN IMMEDIATE").ok()).unwrap();
+    std::fs::write(bench.path("finish"), "").unwrap();
+    // It has given up waiting for the answer, and says so.
+    let said = || Some(run.stderr().unwrap()).filter(|said| !said.is_empty());
+    let said = wait_until("a word about it", LONG, said).unwrap();
+    stranger.execute_batch("ROLLBACK").unwrap();
+    assert!(run.wait(LONG).unwrap().success(), "{said}");
+    assert_eq!(code(&bench.leasehold(&["run", "r", "--", "true"])), 0, "{said}");
+}
+
 /// No URL, no file, no flags: what somebody types first.
 #[test]
 fn with_nothing_configured_it_works_in_the_users_own_place() {

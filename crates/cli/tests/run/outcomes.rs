@@ -200,3 +200,29 @@ fn a_wrapper_told_to_end_ends_a_command_that_obeys() {
     assert_eq!(holder.wait(LONG).unwrap().signal(), Some(15), "it dies of what the command died of");
     wait_until("the command's end", LONG, || (!is_alive(&command)).then_some(())).unwrap();
 }
+
+/// A namespace with a longer TTL than the usual can only be used by those who know of it.
+#[test]
+fn the_command_finds_the_coordinator_with_its_settings() {
+    let bench = Bench::new();
+    let url = format!("{}?max_ttl=48h", bench.url());
+    assert!(bench.leasehold(&["init", "--max-ttl", "48h"]).status.success());
+    let inner = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!(
+        "cd / && {inner} check r --token $LEASEHOLD_TOKEN -q && {inner} acquire s --ttl 40h >/dev/null && echo mine"
+    );
+    let output = bench.leasehold(&["--url", &url, "run", "r", "--ttl", "40h", "--", "sh", "-c", &script]);
+    assert_eq!(output.stdout, b"mine\n", "{output:?}");
+}
+
+#[test]
+fn a_folder_that_no_url_can_say_does_not_keep_the_command_from_asking() {
+    let bench = Bench::new();
+    let folder = bench.path("what?now");
+    std::fs::create_dir(&folder).unwrap();
+    let inner = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("{inner} check r --token $LEASEHOLD_TOKEN -q && echo mine");
+    let mut command = bench.command(&["run", "r", "--url", "sqlite:l.db", "--", "sh", "-c", &script]);
+    let output = command.current_dir(&folder).output().unwrap();
+    assert_eq!(output.stdout, b"mine\n", "{output:?}");
+}

@@ -219,3 +219,49 @@ fn no_guard_is_left_for_the_first_process_of_a_container_to_reap() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "perl\n");
 }
+
+/// A wrapper that cannot go on (its wait for events fails) lets go of the command; the lease goes last.
+#[test]
+fn a_wrapper_that_fails_frees_the_resource_only_after_the_last_death() {
+    let mut bench = Bench::new();
+    // Its last words do not fit into the pipe: the program has the time to release in the background.
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, &vec![b'.'; 65536]).unwrap();
+    let mut command = bench.command(&["run", "r", "--ttl", "10m", "--", "sh", "-c", FAMILY]);
+    let mut holder = command.env("D", bench.path("")).stderr(writer).spawn().unwrap();
+    drop(command);
+    let pids = family(&bench);
+    let script = dead_or_alive(&pids);
+    let waiter = bench.start("waiter", &["run", "r", "--wait", "5m", "--", "sh", "-c", &script]);
+    bench.shows("r", "\"waiting\":1");
+    // poll(2) refuses more descriptors than the process may have.
+    let limit = ["--nofile=2", "--pid", &holder.id().to_string()];
+    assert!(std::process::Command::new("prlimit").args(limit).status().unwrap().success());
+    let winch = ["-WINCH", &holder.id().to_string()];
+    assert!(std::process::Command::new("kill").args(winch).status().unwrap().success());
+    assert!(waiter.wait(LONG).unwrap().success(), "{}", waiter.outcome());
+    assert_eq!(waiter.stdout().unwrap(), "all dead\n");
+    let mut said = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
+    assert_eq!(holder.wait().unwrap().code(), Some(69), "{}", String::from_utf8_lossy(&said[65536..]));
+}
+
+/// A guard that somebody has stopped is made to go on by the front: at each renewal, and before the deadline.
+#[test]
+fn a_stopped_guard_is_roused_and_keeps_its_promises() {
+    let mut bench = Bench::new();
+    let stop = "kill -STOP $PPID; echo $$ >$D/command;";
+    // The command ends under a stopped guard: the wrapper must not wait for ever.
+    let ending = bench.start("ending", &["run", "a", "--ttl", "1s", "--", "sh", "-c", &format!("{stop} exit 3")]);
+    assert_eq!(ending.wait(LONG).unwrap().code(), Some(3), "{}", ending.outcome());
+    // The hold limit comes under a stopped guard: the command must be dead before another is let in.
+    std::fs::remove_file(bench.path("command")).unwrap();
+    let words = ["run", "b", "--ttl", "3s", "--max-hold", "2s", "--", "sh", "-c"];
+    let script = format!("{stop} while :; do sleep 1; done");
+    let held = bench.start("held", &[&words[..], &[&script]].concat());
+    let command = bench.line("command");
+    let look = dead_or_alive(std::slice::from_ref(&command));
+    let next = bench.leasehold(&["run", "b", "--wait", "1m", "--", "sh", "-c", &look]);
+    assert_eq!(String::from_utf8_lossy(&next.stdout), "all dead\n");
+    assert_eq!(held.wait(LONG).unwrap().code(), Some(79), "{}", held.outcome());
+}

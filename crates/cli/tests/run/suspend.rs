@@ -66,12 +66,17 @@ pub fn is_stopped(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") T ")
 }
 
+/// Lets time pass, for what shows only by its length.
+fn pass(time: Duration) {
+    let since = Stopwatch::start();
+    wait_until("the time to pass", LONG, || (since.elapsed() >= time).then_some(())).unwrap();
+}
+
 /// Waits, and looks all the while that nobody else gets the resource.
 fn stays_busy(bench: &Bench, time: Duration) {
     let since = Stopwatch::start();
     while since.elapsed() < time {
         assert_eq!(code(&bench.leasehold(&["run", "r", "-q", "--", "true"])), 75, "{}", bench.text("said"));
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -127,7 +132,7 @@ fn a_stop_signal_beside_a_revocation_frees_nothing_under_a_living_command() {
         let (command, token) = (bench.line("command"), bench.line("token"));
         let revoked = bench.leasehold(&["revoke", "r", "--token", &token, "--reason", "stuck"]);
         assert!(revoked.status.success(), "{revoked:?}");
-        std::thread::sleep(Duration::from_millis(delay));
+        pass(Duration::from_millis(delay));
         job.front("TSTP");
         let look = format!("grep -qs '^State:.[^ZX]' /proc/{command}/status && echo alive || echo dead");
         let next = bench.leasehold(&["run", "r", "--wait", "1m", "--", "sh", "-c", &look]);
@@ -150,4 +155,48 @@ fn a_command_that_ends_while_suspended_frees_the_resource_and_keeps_its_code() {
     assert_eq!(job.wait().signal(), Some(9), "{}", bench.text("said"));
     assert!(!is_alive(&command));
     assert_eq!((code(&bench.leasehold(&["run", "r", "--", "true"])), bench.text("said").as_str()), (0, ""));
+}
+
+/// Everything a guard needs to connect is away for a moment, just when it is to take over.
+#[test]
+fn a_guard_that_cannot_connect_at_once_tries_again() {
+    let bench = Bench::new();
+    let words = ["run", "r", "--ttl", "6s", "--grace", "500ms", "--", "sh", "-c", UNTIL_TOLD];
+    let (home, away) = (bench.path("place"), bench.path("away"));
+    std::fs::create_dir(&home).unwrap();
+    let url = format!("sqlite:{}", home.join("leases.db").display());
+    let mut job = Job::start(&bench, &[&["--url", &url], &words[..]].concat());
+    let command = bench.line("command");
+    std::fs::rename(&home, &away).unwrap();
+    // Where the folder would be made anew there must be something else.
+    std::fs::write(&home, "").unwrap();
+    job.front("TSTP");
+    job.wait_until_stopped();
+    pass(Duration::from_secs(1));
+    std::fs::remove_file(&home).unwrap();
+    std::fs::rename(&away, &home).unwrap();
+    pass(Duration::from_secs(8));
+    assert!(is_alive(&command), "{}", bench.text("said"));
+    job.group("CONT");
+    std::fs::write(bench.path("go"), "").unwrap();
+    assert_eq!((job.wait().code(), bench.text("told").as_str()), (Some(5), ""), "{}", bench.text("said"));
+}
+
+#[test]
+fn a_release_that_the_guard_could_not_make_is_said_and_the_code_is_still_the_commands() {
+    let bench = Bench::new();
+    let (home, away) = (bench.path("place"), bench.path("away"));
+    std::fs::create_dir(&home).unwrap();
+    let url = format!("sqlite:{}", home.join("leases.db").display());
+    let script = "echo $$ >$D/command; exec sleep 1000";
+    let words = ["--url", &url, "run", "r", "--ttl", "1m", "--", "sh", "-c", script];
+    let mut job = Job::start(&bench, &words);
+    let command = bench.line("command");
+    job.front("TSTP");
+    job.wait_until_stopped();
+    std::fs::rename(&home, &away).unwrap();
+    std::fs::write(&home, "").unwrap();
+    send("KILL", &command);
+    assert_eq!(job.wait().signal(), Some(9), "{}", bench.text("said"));
+    assert_ne!(bench.text("said"), "");
 }

@@ -18,6 +18,7 @@ tests! {
     what_cannot_be_killed_is_named_and_not_released,
     a_front_killed_during_a_stop_still_releases_after_the_last_death,
     an_end_of_the_command_during_a_suspension_is_released_by_the_guard,
+    a_release_that_failed_during_a_suspension_is_left_to_the_front,
 }
 
 const TRAPPED: &str = "trap 'touch $D/asked; exit 9' TERM; echo $$ >> $D/pids; while :; do sleep 0.01; done";
@@ -163,7 +164,16 @@ fn a_front_killed_during_a_stop_still_releases_after_the_last_death() {
 }
 
 fn an_end_of_the_command_during_a_suspension_is_released_by_the_guard() {
+    end_while_suspended(&World::new(), "released: true");
+}
+
+fn a_release_that_failed_during_a_suspension_is_left_to_the_front() {
     let world = World::new();
+    world.touch("unreachable");
+    end_while_suspended(&world, "released: false");
+}
+
+fn end_while_suspended(world: &World, released: &str) {
     let mut front =
         world.sh(&["--ttl", "3000", "--grace", "500", "--renew"], "echo $$ >> $D/pids; exec sleep 600");
     let command = world.pids(1)[0];
@@ -176,6 +186,6 @@ fn an_end_of_the_command_during_a_suspension_is_released_by_the_guard() {
     kill(command, libc::SIGKILL);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&front.wait()), Some(libc::SIGKILL));
     let log = world.text("log");
-    assert!(log.contains("release second alive=[]") && log.contains("released: true"), "log:\n{log}");
+    assert!(log.contains("release second alive=[]") && log.contains(released), "log:\n{log}");
     nap();
 }

@@ -82,9 +82,10 @@ struct Clerk {
 }
 
 impl Caretaker for Clerk {
-    fn release(&self, handoff: &[u8]) {
+    fn release(&self, handoff: &[u8]) -> bool {
         let handoff = String::from_utf8_lossy(handoff);
         log(&self.dir, &format!("release {handoff} alive={:?}", alive(&self.dir)));
+        !self.dir.join("unreachable").exists()
     }
 
     fn keep_alive(&self, handoff: &[u8]) -> Box<dyn Keeper> {

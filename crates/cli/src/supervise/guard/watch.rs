@@ -404,13 +404,19 @@ impl Watch {
         let all_dead = left.is_empty();
         // A suspended front cannot release for as long as its user likes; a lease that is lost needs no release.
         let in_time = !self.terms.lost && boottime_ns() < self.terms.deadline_ns;
-        let released = suspended && all_dead && in_time;
-        if released {
-            self.caretaker.release(&self.handoff);
-        }
+        let released = suspended && all_dead && in_time && self.caretaker.release(&self.handoff);
+        let deadline_ns = self.terms.deadline_ns;
         let (status, at_ns) = self.child.ended.map_or((None, 0), |(status, at_ns)| (Some(status), at_ns));
         let stopped = self.terms.stop.map(|stop| stop.reason);
-        let ended = Ended { status, at_ns, stopped, killed: self.tree.killed, left: left.to_vec(), released };
+        let ended = Ended {
+            status,
+            at_ns,
+            deadline_ns,
+            stopped,
+            killed: self.tree.killed,
+            left: left.to_vec(),
+            released,
+        };
         if self.link.tell(&Tell::Ended(ended)) {
             if suspended {
                 self.link.wake();
