@@ -77,6 +77,7 @@ fn stays_busy(bench: &Bench, time: Duration) {
     let since = Stopwatch::start();
     while since.elapsed() < time {
         assert_eq!(code(&bench.leasehold(&["run", "r", "-q", "--", "true"])), 75, "{}", bench.text("said"));
+        pass(Duration::from_millis(50));
     }
 }
 
@@ -86,15 +87,15 @@ const UNTIL_TOLD: &str = "trap 'echo told >>$D/told' TERM; echo $$ >$D/command; 
 #[test]
 fn a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing() {
     let bench = Bench::new();
-    let mut job = Job::start(&bench, &["run", "r", "--ttl", "1500ms", "--", "sh", "-c", UNTIL_TOLD]);
+    let mut job = Job::start(&bench, &["run", "r", "--ttl", "4s", "--", "sh", "-c", UNTIL_TOLD]);
     bench.line("command");
     for _ in 0..2 {
         job.group("STOP");
         job.wait_until_stopped();
-        stays_busy(&bench, Duration::from_secs(4));
+        stays_busy(&bench, Duration::from_secs(6));
         job.group("CONT");
         // It is renewed from here again, for longer than what the guard had reached.
-        stays_busy(&bench, Duration::from_secs(3));
+        stays_busy(&bench, Duration::from_secs(5));
     }
     std::fs::write(bench.path("go"), "").unwrap();
     assert_eq!((job.wait().code(), bench.text("told").as_str()), (Some(5), ""), "{}", bench.text("said"));
