@@ -252,7 +252,8 @@ fn a_stopped_guard_is_roused_and_keeps_its_promises() {
     let mut bench = Bench::new();
     let stop = "kill -STOP $PPID; echo $$ >$D/command;";
     // The command ends under a stopped guard: the wrapper must not wait for ever.
-    let ending = bench.start("ending", &["run", "a", "--ttl", "1s", "--", "sh", "-c", &format!("{stop} exit 3")]);
+    let ending =
+        bench.start("ending", &["run", "a", "--ttl", "1s", "--", "sh", "-c", &format!("{stop} exit 3")]);
     assert_eq!(ending.wait(LONG).unwrap().code(), Some(3), "{}", ending.outcome());
     // The hold limit comes under a stopped guard: the command must be dead before another is let in.
     std::fs::remove_file(bench.path("command")).unwrap();
