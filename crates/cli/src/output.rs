@@ -10,6 +10,10 @@ use std::{
 };
 
 use leasehold::core::name::is_deceptive;
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    sys::stat::{fstat, makedev},
+};
 use serde::Serialize;
 
 use crate::{exit::Exit, failure::Failure, people, view::ErrorLine};
@@ -104,8 +108,20 @@ impl Output {
 
 /// Writes what is ours (help, a manual page, lines already made harmless) as it is, at once and completely.
 pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
+    if was_closed() {
+        return Err(Failure::unwritten(&io::Error::from_raw_os_error(libc::EBADF)));
+    }
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::unwritten(&error))
+}
+
+/// True when this program was started with its standard output closed. Rust's start-up then opens `/dev/null` in its place, for
+/// reading and writing, which no shell does: what is written there reaches nobody.
+fn was_closed() -> bool {
+    let stdout = io::stdout();
+    let is_null = fstat(&stdout).is_ok_and(|found| found.st_rdev == makedev(1, 3));
+    let flags = fcntl(&stdout, FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+    is_null && flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
 }
 
 fn say(line: &str) {

@@ -226,3 +226,18 @@ fn a_folder_that_no_url_can_say_does_not_keep_the_command_from_asking() {
     let output = command.current_dir(&folder).output().unwrap();
     assert_eq!(output.stdout, b"mine\n", "{output:?}");
 }
+
+/// A token that nobody can read is worth nothing: the lease is given back.
+#[test]
+fn acquire_with_its_output_closed_gives_the_lease_back() {
+    let bench = Bench::new();
+    let script = format!("{} acquire r --ttl 1h >&-", env!("CARGO_BIN_EXE_leasehold"));
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .env("LEASEHOLD_URL", bench.url())
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 74, "{output:?}");
+    assert_eq!(code(&bench.leasehold(&["run", "r", "--", "true"])), 0, "the resource is free");
+    assert_eq!(code(&bench.leasehold(&["acquire", "r", "--ttl", "1h"])), 0);
+}

@@ -119,7 +119,10 @@ impl SqliteCoordinator {
     /// it is locked or the disk is full. Nothing that was there is overwritten.
     pub fn open(path: &Path, namespace: Namespace, options: Options) -> Result<Self, Error> {
         // Its one name, and an absolute one: the process may change its folder later.
-        let path = place::resolve(path).map_err(|error| error.at(&format!("sqlite:{}", path.display())))?;
+        let path = place::resolve(path).map_err(|error| {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            error.at(&format!("sqlite:{}", path.display()))
+        })?;
         let place = format!("sqlite:{}", path.display());
         Self::begin(path, namespace, options, &place).map_err(|error| error.at(&place))
     }
