@@ -180,10 +180,30 @@ impl LeaseRequestExt {
     }
 }
 
+/// Two durable commits by a thread that has slept for as long as those of a hand-over have: caches, processor and disk are
+/// cold, as they are when somebody has waited.
+fn cold_commits(path: &str) -> f64 {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+             CREATE TABLE t (k TEXT PRIMARY KEY, v INTEGER); INSERT INTO t VALUES ('a', 0)",
+        )
+        .unwrap();
+    let commit = || {
+        std::thread::park_timeout(Duration::from_millis(3));
+        let start = Instant::now();
+        connection.prepare_cached("UPDATE t SET v = v + 1 WHERE k = 'a'").unwrap().execute([]).unwrap();
+        start.elapsed().as_secs_f64() * 1e6
+    };
+    2.0 * median((0..200).map(|_| commit()))
+}
+
 /// From the release in one process to the grant in another that waits for it.
 fn handover(path: &dyn Fn(&str) -> String) {
     let file = path("handover");
-    let floor = median((0..3).map(|round| 1e6 / floor(&path(&format!("floorh-{round}")))));
+    let floor = cold_commits(&path("cold"));
+    row("floor of a hand-over: two durable commits after a rest", &format!("{floor:.0} us"), "1", "");
     let leases = blocking::Leases::connect(&format!("sqlite:{file}")).unwrap();
     let mut waiter = again(&["waiter", &file]);
     let mut answers = BufReader::new(waiter.stdout.take().unwrap()).lines();
@@ -207,7 +227,7 @@ fn handover(path: &dyn Fn(&str) -> String) {
     times.sort_by(f64::total_cmp);
     let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
     let what = "hand-over between two processes, p50";
-    row(what, &format!("{p50:.0} us"), &format!("{:.2} x 2 commits", p50 / floor), "<= 500 us");
+    row(what, &format!("{p50:.0} us"), &format!("{:.2} x floor", p50 / floor), "<= 500 us");
     row("  p99", &format!("{p99:.0} us"), "", "");
 }
 
