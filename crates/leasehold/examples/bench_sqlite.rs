@@ -78,7 +78,8 @@ fn rates(path: &dyn Fn(&str) -> String) {
     row("pairs, 64 tasks, one process", &rate(3), &format!("{:.1} x one thread", ratio(3, 1)), ">= 12 x one");
 }
 
-fn floor(path: &str) -> f64 {
+/// The least that could work: one row in a file that is written as durably as ours.
+fn one_row(path: &str) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(path).unwrap();
     connection
         .execute_batch(
@@ -86,6 +87,11 @@ fn floor(path: &str) -> f64 {
              CREATE TABLE t (k TEXT PRIMARY KEY, v INTEGER); INSERT INTO t VALUES ('a', 0)",
         )
         .unwrap();
+    connection
+}
+
+fn floor(path: &str) -> f64 {
+    let connection = one_row(path);
     per_second(SECONDS, || {
         for _ in 0..2 {
             connection.prepare_cached("UPDATE t SET v = v + 1 WHERE k = 'a'").unwrap().execute([]).unwrap();
@@ -183,13 +189,7 @@ impl LeaseRequestExt {
 /// Two durable commits by a thread that has slept for as long as those of a hand-over have: caches, processor and disk are
 /// cold, as they are when somebody has waited.
 fn cold_commits(path: &str) -> f64 {
-    let connection = rusqlite::Connection::open(path).unwrap();
-    connection
-        .execute_batch(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
-             CREATE TABLE t (k TEXT PRIMARY KEY, v INTEGER); INSERT INTO t VALUES ('a', 0)",
-        )
-        .unwrap();
+    let connection = one_row(path);
     let commit = || {
         std::thread::park_timeout(Duration::from_millis(3));
         let start = Instant::now();
