@@ -19,10 +19,11 @@
 //! 6. **At least the TTL.** The engine keeps a grant for the TTL it answered (and the lock-delay), counted from when it
 //!    applied the request, by its own clock and nobody's wall clock.
 //! 7. **Unknown stays unknown.** A call whose request may have been applied and whose answer is missing ends with
-//!    [`Kind::Unknown`](crate::Kind::Unknown); one that certainly had no effect with
-//!    [`Kind::Unavailable`](crate::Kind::Unavailable).
+//!    [`Kind::Unknown`]; one that certainly had no effect with
+//!    [`Kind::Unavailable`].
 //! 8. **Amnesia shows.** An engine that may have forgotten grants answers [`Acquired::Quarantined`] until every forgotten
-//!    grant must have ended.
+//!    grant must have ended, also to a repeated claim whose grant it still knows: that grant may be one that was followed by
+//!    another. Renewals, which only a holder that believes sends, and releases are answered as ever.
 //! 9. **The queue.** Where there is one: a queueing claim that is not granted leaves, in the same atomic step, an entry
 //!    that lives [`crate::line::ENTRY_LIFE`] and is refreshed by asking again; a freed resource is kept for the first in
 //!    line for [`crate::line::RESERVATION`] and a wake is sent to it alone; a claim that does not queue passes no live waiter,
@@ -44,11 +45,11 @@ use alloc::{boxed::Box, vec::Vec};
 use core::{fmt::Debug, future::Future, pin::Pin};
 
 use crate::{
-    error::Error,
+    error::{Error, Kind},
     name::Resource,
     profile::Profile,
-    record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
-    request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
+    record::{Acquired, Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked, Wake},
+    request::{Claim, Listing, Preparation, Purge, Release, Renewal, Revocation},
 };
 
 /// The future of one call.
@@ -75,8 +76,27 @@ pub trait Coordinator: Send + Sync + Debug + 'static {
     /// Reads one resource, from the authority and never from a copy.
     fn inspect(&self, resource: Resource) -> Call<'_, Inspection>;
 
+    /// Reads the grants of one resource that have ended, the latest first: at least the last [`Past::KEPT`], each written in
+    /// the same atomic step as its end, or for one that expired in the step that found it. An engine that keeps none answers
+    /// [`Kind::Unsupported`], as here.
+    fn history(&self, resource: Resource) -> Call<'_, Vec<Past>> {
+        let what = "this engine keeps no history of ended grants";
+        let error = Error::new(Kind::Unsupported, what).on(&resource).at(&self.profile().place);
+        Box::pin(async move { Err(error) })
+    }
+
     /// Reads a page of resources.
     fn list(&self, listing: Listing) -> Call<'_, Page>;
+
+    /// Looks at some resources, a bounded number, and forgets those that nobody has used for [`Purge::IDLE`]: what engines do
+    /// by themselves now and then. Safe beside every other request and beside others who do the same; tokens go on rising
+    /// (clause 2). An engine that keeps nothing to be forgotten in this way answers [`Kind::Unsupported`], as here.
+    fn purge(&self, purge: Purge) -> Call<'_, Purged> {
+        let _ = purge;
+        let what = "this engine has no housekeeping that can be asked for";
+        let error = Error::new(Kind::Unsupported, what).at(&self.profile().place);
+        Box::pin(async move { Err(error) })
+    }
 
     /// Makes the namespace, or changes its settings.
     fn prepare(&self, preparation: Preparation) -> Call<'_, Prepared>;

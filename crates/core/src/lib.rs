@@ -14,7 +14,9 @@
 //! | what does a holder do when a renewal fails? | [`holder`] |
 //! | when does a waiter ask again? | [`waiter`], [`backoff`] |
 //! | who gets the resource, by the engine's own record? | [`slot`], [`line`](mod@line) |
+//! | what do several independent nodes decide? | [`quorum`] |
 //! | what must an engine promise? | [`coordinator`], [`profile`] |
+//! | does a write count? | [`fence`], [`ticket`] |
 //! | what went wrong, and what may the caller do? | [`error`] |
 //! | how long should a TTL be? | [`derive_ttl`] |
 
@@ -27,15 +29,18 @@ pub mod backoff;
 pub mod coordinator;
 pub mod derive_ttl;
 pub mod error;
+pub mod fence;
 pub mod holder;
 pub mod id;
 pub mod line;
 pub mod name;
 pub mod policy;
 pub mod profile;
+pub mod quorum;
 pub mod record;
 pub mod request;
 pub mod slot;
+pub mod ticket;
 pub mod token;
 pub mod ttl;
 pub mod waiter;

@@ -119,6 +119,17 @@ impl Policy {
         self.ttl = ttl.max(self.ttl);
         self
     }
+
+    /// This policy with another TTL; the renewal interval keeps its share of it.
+    ///
+    /// # Errors
+    /// [`Invalid`] when the margin or the shortest window do not go with it.
+    pub fn with_ttl(&self, ttl: Ttl) -> Result<Self, Invalid> {
+        let share = self.renew_every.as_micros() * ttl.as_duration().as_micros();
+        let interval = share / self.ttl.as_duration().as_micros().max(1);
+        let interval = Duration::from_micros(u64::try_from(interval).unwrap_or(u64::MAX));
+        PolicyBuilder(Self { ttl, renew_every: interval.min(ttl.as_duration() / 3), ..*self }).build()
+    }
 }
 
 /// A policy that has not been checked yet.
@@ -253,6 +264,15 @@ mod tests {
         assert!(refuse(base.max_hold(Some(Duration::ZERO))).contains("max-hold"));
         assert!(refuse(base.progress_timeout(Some(Duration::ZERO))).contains("progress"));
         assert!(refuse(base.min_window(Duration::ZERO)).contains("window"));
+    }
+
+    #[test]
+    fn another_ttl_keeps_the_share_of_the_interval_and_every_relation() {
+        let policy = Policy::builder(ttl(3_000)).renew_every(Duration::from_millis(500)).build().unwrap();
+        let longer = policy.with_ttl(ttl(9_000)).unwrap();
+        assert_eq!((longer.ttl(), longer.renew_every()), (ttl(9_000), Duration::from_millis(1_500)));
+        let strict = Policy::builder(ttl(3_000)).min_window(Duration::from_secs(1)).build().unwrap();
+        assert!(strict.with_ttl(ttl(500)).unwrap_err().to_string().contains("raise the TTL"));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Capabilities {
     pub wakes: bool,
     /// True when the last successful run is recorded (`once_per`).
     pub once_per: bool,
+    /// True when ended grants are remembered, at least the last [`crate::record::Past::KEPT`] of each resource.
+    pub history: bool,
     /// The step in milliseconds to which this engine rounds a TTL up.
     pub ttl_step_ms: core::num::NonZeroU32,
 }

@@ -51,7 +51,8 @@ pub struct Grant {
     /// True when an earlier attempt of the same claim had been granted already and this answer only repeats it. The TTL
     /// then runs from this attempt.
     pub adopted: bool,
-    /// True when the resource was found expired: its previous holder ended uncleanly.
+    /// True when the grant before this one ended by its TTL: its holder ended uncleanly. One grant says so, the next, whoever
+    /// found the lapse; a grant that was revoked did not lapse.
     pub after_lapse: bool,
 }
 
@@ -216,6 +217,24 @@ impl EndReason {
     }
 }
 
+/// A grant that has ended: one bar of a resource's ownership timeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Past {
+    /// The process run that held it.
+    pub holder_id: HolderId,
+    /// What people called it.
+    pub label: Label,
+    /// When it was granted, µs since 1970 by the engine's clock. For people; never compared.
+    pub granted_us: u64,
+    /// How it ended. For one that expired, the time is when that was found.
+    pub end: End,
+}
+
+impl Past {
+    /// How many ended grants of a resource an engine keeps at least, where it keeps them (ours: a screenful). It keeps them for as long as the resource's token counter.
+    pub const KEPT: usize = 16;
+}
+
 /// Everything an engine knows about one resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inspection {
@@ -260,6 +279,17 @@ pub struct Page {
     pub more: bool,
     /// Time until the namespace's quarantine ends, while there is one.
     pub quarantine: Option<Duration>,
+}
+
+/// What one step of forgetting did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Purged {
+    /// How many resources were looked at.
+    pub looked_at: u64,
+    /// Those that are forgotten now, or would be.
+    pub idle: Vec<Resource>,
+    /// Where to go on: the last resource of this step. `None` when there are no more.
+    pub next: Option<Resource>,
 }
 
 /// What `init` found or made.

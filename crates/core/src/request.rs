@@ -53,7 +53,8 @@ pub struct Renewal {
     pub lock_delay: Duration,
 }
 
-/// Ends a grant by its holder, or takes a claim back whose outcome the claimant does not know.
+/// Ends a grant by its holder, or takes a claim back whose outcome the claimant does not know. One that was revoked and still
+/// stands ends as revoked, by whoever did that; a success is recorded all the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Release {
     /// The held thing.
@@ -120,6 +121,21 @@ pub struct Preparation {
     pub fresh: bool,
     /// The longest TTL that the namespace shall allow; `None` leaves it as it is, or the engine's default.
     pub max_ttl: Option<Ttl>,
+}
+
+/// Looks at some resources of a namespace, and forgets those that are idle: free, waited for by nobody, and neither claimed nor
+/// renewed nor released for [`Purge::IDLE`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Purge {
+    /// Only resources after this one, in the engine's order: [`crate::record::Purged::next`] of the step before.
+    pub after: Option<Resource>,
+    /// True: nothing is changed, and what would be forgotten is told.
+    pub dry_run: bool,
+}
+
+impl Purge {
+    /// The retention of token counters, of the mark of the last success, and of the history.
+    pub const IDLE: Duration = Ttl::MAX.as_duration();
 }
 
 /// Longest `once_per`: the retention of token counters, which also keep the mark of the last success.

@@ -18,7 +18,7 @@ use crate::{
     id::{HolderId, Label, LeaseId},
     line::{FORSAKEN, Line, RESERVATION, micros, recheck},
     record::{
-        Acquired, Busy, End, EndReason, Gone, Grant, Notice, Queued, Record, Released, Renewed, Revoked,
+        Acquired, Busy, End, EndReason, Gone, Grant, Notice, Past, Queued, Record, Released, Renewed, Revoked,
     },
     request::{Claim, Release, Renewal, Revocation},
     token::{NoToken, Token},
@@ -134,10 +134,15 @@ impl Slot {
         quarantined: Option<Duration>,
         now: Now,
     ) -> Result<Acquired, Fault<L::Error>> {
+        if let Some(remaining) = quarantined.filter(|_| self.stands_for(claim, now)) {
+            // What was forgotten may be that this grant ended and another followed. Its holder, if it has one, renews; whoever
+            // only asks waits as others do, and leaves no place, because its grant is there.
+            return Ok(Acquired::Quarantined { remaining, position: None });
+        }
         if let Some(grant) = self.adopt(claim, now) {
             return Ok(Acquired::Granted(grant));
         }
-        let after_lapse = self.sweep(now);
+        self.sweep(now);
         if let Some(end) = self.last_end.as_ref().filter(|end| end.lease_id == claim.lease_id) {
             return Ok(Acquired::Spent(end.clone()));
         }
@@ -161,7 +166,7 @@ impl Slot {
         if let Some(queued) = self.behind_others(line, claim, now)? {
             return Ok(Acquired::Queued(queued));
         }
-        self.grant(line, claim, after_lapse, now).map(Acquired::Granted)
+        self.grant(line, claim, now).map(Acquired::Granted)
     }
 
     /// Whom to wake once the answer to a claim is durable: the next in line, when the claimant was told that there is nothing
@@ -182,12 +187,18 @@ impl Slot {
         }
     }
 
+    /// True when an earlier attempt of this claim was granted, and the grant stands.
+    fn stands_for(&self, claim: &Claim, now: Now) -> bool {
+        let held = self.held.as_ref().filter(|held| held.lease_id == claim.lease_id);
+        held.is_some_and(|held| !held.is_expired(now) && held.revoked.is_none())
+    }
+
     /// A repeated claim whose first attempt was granted: the same grant, its TTL running anew.
     fn adopt(&mut self, claim: &Claim, now: Now) -> Option<Grant> {
-        let held = self.held.as_mut().filter(|held| held.lease_id == claim.lease_id)?;
-        if held.is_expired(now) || held.revoked.is_some() {
+        if !self.stands_for(claim, now) {
             return None;
         }
+        let held = self.held.as_mut()?;
         held.ttl = held.ttl.max(claim.ttl);
         held.expires_us = held.expires_us.max(expiry(claim.ttl, claim.lock_delay, now));
         Some(Grant {
@@ -199,15 +210,14 @@ impl Slot {
         })
     }
 
-    /// Ends a grant whose TTL ran out. True when there was one.
-    fn sweep(&mut self, now: Now) -> bool {
-        let Some(held) = self.held.take_if(|held| held.is_expired(now)) else { return false };
+    /// Ends a grant whose TTL ran out.
+    fn sweep(&mut self, now: Now) {
+        let Some(held) = self.held.take_if(|held| held.is_expired(now)) else { return };
         self.free_since_us = held.expires_us;
         self.last_end = Some(match &held.revoked {
             Some(notice) => held.ended(EndReason::Revoked(notice.reason.clone()), notice.by.clone(), now),
             None => held.ended(EndReason::Expired, held.label.clone(), now),
         });
-        true
     }
 
     fn done_recently(&self, claim: &Claim, now: Now) -> Option<(u64, Duration)> {
@@ -245,14 +255,10 @@ impl Slot {
         Ok(Some(Queued { ahead, position, recheck: recheck(ahead, left) }))
     }
 
-    fn grant<L: Line>(
-        &mut self,
-        line: &mut L,
-        claim: &Claim,
-        after_lapse: bool,
-        now: Now,
-    ) -> Result<Grant, Fault<L::Error>> {
+    fn grant<L: Line>(&mut self, line: &mut L, claim: &Claim, now: Now) -> Result<Grant, Fault<L::Error>> {
         let token = Token::next(self.last_token, claim.floor, now.unix_us)?;
+        // Read from the record and not from this step's sweep: whoever found the lapse may have been told to wait.
+        let after_lapse = self.last_end.as_ref().is_some_and(|end| end.reason == EndReason::Expired);
         line.leave(claim.lease_id).map_err(Fault::Line)?;
         self.last_token = Some(token);
         self.held = Some(Held {
@@ -391,6 +397,26 @@ impl Slot {
         let mut swept = self.clone();
         swept.sweep(now);
         swept.last_end
+    }
+
+    /// The grant that stood `before` a step and stands no longer, for the history. An engine that keeps one asks after every
+    /// step; no step ends more than one.
+    pub fn ended(&self, before: Option<&Held>) -> Option<Past> {
+        let before = before?;
+        let is_it = |lease_id, token| lease_id == before.lease_id && token == before.token;
+        if self.held.as_ref().is_some_and(|held| is_it(held.lease_id, held.token)) {
+            return None;
+        }
+        let end = self.last_end.clone().filter(|end| is_it(end.lease_id, end.token))?;
+        let Held { holder_id, label, granted_us, .. } = before.clone();
+        Some(Past { holder_id, label, granted_us, end })
+    }
+
+    /// The grant whose TTL ran out and that nobody has found so yet, for the history.
+    pub fn lapsed(&self, now: Now) -> Option<Past> {
+        let mut swept = self.clone();
+        swept.sweep(now);
+        swept.ended(self.held.as_ref())
     }
 
     /// What became of the grant that does not stand any more.

@@ -21,6 +21,9 @@ impl Ttl {
     /// 24 h: the longest TTL of a namespace on memory and SQLite, unless it says otherwise.
     pub const LOCAL_MAX: Self = Self(24 * 3_600_000);
 
+    /// 60 s: the same on engines behind a network. It is also how long they grant nothing after a failover.
+    pub const NETWORK_MAX: Self = Self(60_000);
+
     /// Takes a duration, rounding up to a whole millisecond.
     ///
     /// # Errors

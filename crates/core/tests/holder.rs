@@ -225,7 +225,7 @@ fn the_longest_hold_limit_does_not_overflow() {
 }
 
 #[test]
-fn a_repeated_answer_may_bring_the_known_token_and_no_lower_one() {
+fn a_known_token_gives_no_lease_also_when_the_answer_repeats_an_earlier_one() {
     let identity = held().identity().clone();
     let adopted = Grant { adopted: true, ..grant(5) };
     let take = |known: u64| {
@@ -233,5 +233,82 @@ fn a_repeated_answer_may_bring_the_known_token_and_no_lower_one() {
         let policy = policy().build().unwrap();
         Holder::granted(identity.clone(), &adopted, policy, ClockRule::Boot, known, at(0), at(1), 0)
     };
-    assert!(take(5).is_ok() && matches!(take(6), Err(Unusable::Regression { .. })));
+    assert!(take(4).is_ok());
+    // Another grant had it: the store was restored, and gives numbers out again.
+    assert!(matches!(take(5), Err(Unusable::Regression { .. })));
+    assert!(matches!(take(6), Err(Unusable::Regression { .. })));
+}
+
+/// A reading of `ms` whose wall clock is off by `by` milliseconds.
+fn stepped(ms: u64, by: i64) -> Reading {
+    let even = at(ms);
+    Reading { real_ns: even.real_ns.saturating_add_signed(by * 1_000_000), ..even }
+}
+
+#[test]
+fn a_wall_clock_set_back_does_not_put_a_hold_limit_off() {
+    let mut holder = granted(policy().max_hold(Some(ms(2_000))), 10, None).unwrap();
+    for sent in [1_000, 1_900] {
+        let _ = holder.begin_renewal(stepped(sent, -600_000));
+        let _ = holder.renewal_answered(stepped(sent, -600_000), extended(), stepped(sent + 5, -600_000), 0);
+    }
+    assert!(!holder.window().is_closed(stepped(2_009, -600_000)));
+    assert_eq!(holder.tick(stepped(2_010, -600_000)).unwrap().to, State::Lost(Loss::MaxHold));
+}
+
+#[test]
+fn a_wall_clock_set_back_while_a_grant_is_on_its_way_does_not_end_it_at_once() {
+    let identity = held().identity().clone();
+    let policy = policy().max_hold(Some(ms(2_000))).build().unwrap();
+    let (sent, now) = (at(0), stepped(10, -600_000));
+    let holder = Holder::granted(identity, &grant(5), policy, ClockRule::LargestOfThree, None, sent, now, 0);
+    assert!(holder.unwrap().tick(stepped(1_000, -600_000)).is_none());
+}
+
+#[test]
+fn another_ttl_counts_from_the_renewal_that_asked_for_it() {
+    let long = Ttl::from_millis(9_000).unwrap();
+    let mut holder = held();
+    // One that is under way asks for the old one.
+    assert_eq!(holder.begin_renewal(at(1_000)).ttl.as_millis(), 3_000);
+    holder.set_ttl(long).unwrap();
+    assert_eq!(holder.renewal_answered(at(1_000), extended(), at(1_010), 0), None);
+    assert_eq!(holder.policy().ttl().as_millis(), 3_000);
+    assert_eq!(holder.begin_renewal(at(2_000)).ttl, long);
+    // Unanswered, nothing has changed; answered, window and interval follow.
+    assert_eq!(holder.window().closes(), at(1_000 + CLOSE));
+    assert_eq!(holder.renewal_answered(at(2_000), Renewed::Extended { ttl: long }, at(2_010), 0), None);
+    assert_eq!(holder.policy().ttl(), long);
+    assert_eq!(holder.window().closes(), at(2_000 + 8_908));
+    assert_eq!(holder.wake_in(at(2_010)), Some(ms(2_990)));
+}
+
+#[test]
+fn a_shorter_ttl_shortens_no_window() {
+    let short = Ttl::from_millis(600).unwrap();
+    let mut holder = held();
+    holder.set_ttl(short).unwrap();
+    assert_eq!(holder.begin_renewal(at(100)).ttl, short);
+    assert_eq!(holder.renewal_answered(at(100), Renewed::Extended { ttl: short }, at(110), 0), None);
+    assert_eq!(holder.window().closes(), at(CLOSE), "what was granted stands");
+    assert_eq!(holder.policy().ttl(), short);
+}
+
+#[test]
+fn a_ttl_that_the_engine_refuses_is_forgotten_and_the_old_one_asked_for_at_once() {
+    let mut holder = held();
+    holder.set_ttl(Ttl::from_millis(9_000).unwrap()).unwrap();
+    assert_eq!(holder.begin_renewal(at(1_000)).ttl.as_millis(), 9_000);
+    assert_eq!(holder.renewal_failed(Kind::Invalid, at(1_010), 0), None);
+    assert!(holder.wants_renewal(at(1_010), Duration::ZERO));
+    assert_eq!(holder.begin_renewal(at(1_010)).ttl.as_millis(), 3_000);
+    assert_eq!(holder.renewal_answered(at(1_010), extended(), at(1_020), 0), None);
+    assert_eq!(holder.policy().ttl().as_millis(), 3_000);
+}
+
+#[test]
+fn a_ttl_that_leaves_no_window_is_refused() {
+    let mut holder = granted(policy().min_window(ms(1_000)), 10, None).unwrap();
+    assert!(holder.set_ttl(Ttl::from_millis(100).unwrap()).is_err());
+    assert_eq!(holder.begin_renewal(at(1_000)).ttl.as_millis(), 3_000);
 }

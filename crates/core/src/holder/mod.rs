@@ -29,11 +29,12 @@ mod state;
 use core::time::Duration;
 
 use crate::{
-    error::Kind,
+    error::{Invalid, Kind},
     policy::Policy,
     record::{Grant, Renewed},
     request::{Release, Renewal},
     token::Token,
+    ttl::Ttl,
     window::{ClockRule, Reading, Window, nanos},
 };
 
@@ -59,6 +60,10 @@ pub enum Unusable {
 pub struct Holder {
     identity: Identity,
     policy: Policy,
+    /// What the next renewal asks for, until an answer makes it the policy in force.
+    wanted: Policy,
+    /// What the renewal under way has asked for.
+    asked: Policy,
     rule: ClockRule,
     state: State,
     window: Window,
@@ -80,7 +85,7 @@ pub struct Holder {
 
 impl Holder {
     /// Takes a grant that was asked for at `sent` and arrived at `now`. `known` is the highest token known for the resource
-    /// before.
+    /// before, from other grants than this.
     ///
     /// # Errors
     /// [`Unusable`]: the grant must be released at once and gives no lease.
@@ -95,9 +100,9 @@ impl Holder {
         now: Reading,
         random: u64,
     ) -> Result<Self, Unusable> {
-        // An answer that is repeated may bring the token that its first copy brought; nothing may bring a lower one.
-        let below = |known: &Token| grant.token < *known || (grant.token == *known && !grant.adopted);
-        if let Some(known) = known.filter(below) {
+        // Also an equal one, and also when this answer repeats an earlier one: what is known was somebody's, and a token
+        // belongs to one grant. (A store that was restored can hand out a number twice.)
+        if let Some(known) = known.filter(|known| grant.token <= *known) {
             return Err(Unusable::Regression { token: grant.token, known });
         }
         let policy = policy.granted(grant.ttl);
@@ -108,6 +113,8 @@ impl Holder {
         let mut holder = Self {
             identity,
             policy,
+            wanted: policy,
+            asked: policy,
             rule,
             state: State::Held,
             window,
@@ -156,6 +163,16 @@ impl Holder {
         &self.policy
     }
 
+    /// Another TTL from the next renewal on. Until that is answered everything stays as it is; a TTL that the engine refuses is
+    /// forgotten. A shorter one shortens nothing that was granted.
+    ///
+    /// # Errors
+    /// [`Invalid`] when it does not go with the rest of the policy; nothing has changed then.
+    pub fn set_ttl(&mut self, ttl: Ttl) -> Result<(), Invalid> {
+        self.wanted = self.policy.with_ttl(ttl)?;
+        Ok(())
+    }
+
     /// The state as of the last method called; [`Holder::tick`] first where the present counts.
     pub fn state(&self) -> &State {
         &self.state
@@ -164,6 +181,11 @@ impl Holder {
     /// The window of belief.
     pub fn window(&self) -> &Window {
         &self.window
+    }
+
+    /// When the grant arrived.
+    pub fn opened(&self) -> Reading {
+        self.opened
     }
 
     /// How many renewals in a row have failed.
@@ -198,11 +220,12 @@ impl Holder {
     /// A renewal leaves at `now`.
     pub fn begin_renewal(&mut self, now: Reading) -> Renewal {
         self.in_flight = Some(now);
+        self.asked = self.wanted;
         Renewal {
             resource: self.identity.resource.clone(),
             lease_id: self.identity.lease_id,
             token: self.identity.token,
-            ttl: self.policy.ttl(),
+            ttl: self.asked.ttl(),
             lock_delay: self.policy.lock_delay(),
         }
     }
@@ -225,6 +248,11 @@ impl Holder {
         match answer {
             Renewed::Gone(gone) => self.lose(gone.into()),
             Renewed::Extended { ttl } => {
+                if self.asked != self.policy {
+                    self.policy = self.asked.granted(ttl);
+                    let unchanged = self.wanted == self.asked;
+                    self.wanted = if unchanged { self.policy } else { self.wanted };
+                }
                 let extended = self.capped(Window::new(sent, ttl, self.policy.margin(), self.rule));
                 self.window = self.window.widest(extended, now);
                 self.last_good = sent;
@@ -240,6 +268,12 @@ impl Holder {
     /// The renewal sent at `sent` failed, or nobody knows. The window stays as it was.
     pub fn renewal_failed(&mut self, kind: Kind, now: Reading, random: u64) -> Option<Transition> {
         self.in_flight = None;
+        if self.asked != self.policy && matches!(kind, Kind::Invalid | Kind::Unsupported) {
+            // The engine does not take the new TTL. The old one is asked for at once.
+            self.wanted = if self.wanted == self.asked { self.policy } else { self.wanted };
+            self.due_ns = now.boot_ns;
+            return self.tick(now);
+        }
         let delay = match kind {
             // Asking again at once cannot help; an operator may still mend it within the window.
             Kind::Denied | Kind::Unsupported | Kind::Invalid | Kind::Corrupt => {
@@ -283,7 +317,7 @@ impl Holder {
         (self.state == State::Releasing).then(|| self.enter(State::Released))
     }
 
-    /// Ends belief for a reason found outside: a step of the engine's clock, a quarantine, a regression.
+    /// Ends belief for a reason found outside the machine: the lease was handed off to another process.
     pub fn lose(&mut self, loss: Loss) -> Option<Transition> {
         self.state.may_work().then(|| self.enter(State::Lost(loss)))
     }
@@ -340,9 +374,14 @@ impl Holder {
         match self.policy.max_hold() {
             None => window,
             Some(limit) => {
-                let before = self.rule.elapsed(window.sent(), self.opened);
-                let since = self.rule.elapsed(self.opened, window.sent());
-                window.at_most(limit.saturating_add(before).saturating_sub(since))
+                let (sent, opened) = (window.sent(), self.opened);
+                // BOOTTIME says which came first. A wall clock that was set back in between shows the later moment before
+                // the earlier one, and would put the limit off by as much, or end the lease at once.
+                window.at_most(if sent.boot_ns <= opened.boot_ns {
+                    limit.saturating_add(self.rule.elapsed(sent, opened))
+                } else {
+                    limit.saturating_sub(self.rule.elapsed(opened, sent))
+                })
             }
         }
     }

@@ -75,12 +75,6 @@ pub enum Loss {
     ForkedChild,
     /// The engine has no record of it: it lost its memory, or its store was replaced.
     Forgotten,
-    /// The engine's clock jumped, so that its idea of the TTL cannot be relied on.
-    StoreClockStepped,
-    /// The engine may have forgotten grants and is in quarantine.
-    Quarantined,
-    /// The engine gave a token that is not above every known one.
-    Regression,
     /// It was held for as long as `max_hold` allows.
     MaxHold,
     /// The worker showed no progress within `progress_timeout`, so renewals stopped.
@@ -100,9 +94,6 @@ impl Loss {
             Self::ReleasedElsewhere => "released_elsewhere",
             Self::ForkedChild => "forked_child",
             Self::Forgotten => "forgotten",
-            Self::StoreClockStepped => "store_clock_stepped",
-            Self::Quarantined => "quarantined",
-            Self::Regression => "regression",
             Self::MaxHold => "max_hold",
             Self::NoProgress => "no_progress",
         }
@@ -135,11 +126,6 @@ impl core::fmt::Display for Loss {
             Self::Forgotten => {
                 f.write_str("the coordinator has no record of it (its store was replaced or lost its memory)")
             }
-            Self::StoreClockStepped => f.write_str("the coordinator's clock jumped"),
-            Self::Quarantined => {
-                f.write_str("the coordinator may have forgotten grants and is in quarantine")
-            }
-            Self::Regression => f.write_str("the coordinator gave a token that is not above every known one"),
             Self::MaxHold => f.write_str("it was held for as long as max-hold allows"),
             Self::NoProgress => f.write_str("the worker showed no progress in time, so renewals stopped"),
         }
