@@ -5,7 +5,9 @@
 
 mod durations;
 mod grants;
+mod history;
 mod outer;
+mod purging;
 mod queue;
 
 use std::{fmt, sync::Arc};
@@ -42,7 +44,9 @@ impl fmt::Debug for Mutant {
 
 /// All of them.
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    [grants::MUTANTS, durations::MUTANTS, queue::MUTANTS, outer::MUTANTS].into_iter().flatten()
+    [grants::MUTANTS, durations::MUTANTS, queue::MUTANTS, outer::MUTANTS, history::MUTANTS, purging::MUTANTS]
+        .into_iter()
+        .flatten()
 }
 
 /// Types that break one rule each, and their list.

@@ -49,6 +49,21 @@ broken_rules! {
             Sound.release(seat, release, now)
         }
     }
+    TheRevokedReleaseForgetsWhy breaks "revoke_then_release" {
+        fn release(&self, seat: &mut Seat, release: &Release, now: Now) -> Freed<Released> {
+            if let Some(held) = &mut seat.slot.held {
+                held.revoked = None;
+            }
+            Sound.release(seat, release, now)
+        }
+    }
+    TheRevokedHaveNoSuccess breaks "revoke_then_release" {
+        fn release(&self, seat: &mut Seat, release: &Release, now: Now) -> Freed<Released> {
+            let revoked = seat.slot.held.as_ref().is_some_and(|held| held.revoked.is_some());
+            let succeeded = release.succeeded && !revoked;
+            Sound.release(seat, &Release { succeeded, ..release.clone() }, now)
+        }
+    }
     FailuresCount breaks "once_per_ignores_failures" {
         fn release(&self, seat: &mut Seat, release: &Release, now: Now) -> Freed<Released> {
             Sound.release(seat, &Release { succeeded: true, ..release.clone() }, now)

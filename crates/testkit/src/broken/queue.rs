@@ -17,7 +17,7 @@ type Quarantine = Option<Duration>;
 
 /// Answers as if nobody waited.
 fn without_the_line(seat: &mut Seat, claim: &Claim, q: Quarantine, now: Now) -> Result<Acquired, Error> {
-    let mut empty = Seat { slot: seat.slot.clone(), line: MemoryLine::default() };
+    let mut empty = Seat { slot: seat.slot.clone(), line: MemoryLine::default(), past: Vec::new() };
     let answer = Sound.acquire(&mut empty, claim, q, now)?;
     if matches!(answer, Acquired::Granted(_)) {
         seat.line.leave(claim.lease_id).unwrap_or_default();

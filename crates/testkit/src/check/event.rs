@@ -84,7 +84,91 @@ pub enum What {
         admitted: bool,
         /// The resource's version after the write: the order of writes.
         version: u64,
+        /// The number of the write within its grant, where the resource compares it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        op_seq: Option<u64>,
+        /// The version that the writer had read, where it says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        based_on: Option<u64>,
     },
+    /// The resource was told of a new holder's token, before that holder read anything.
+    Sealed {
+        /// The token.
+        #[serde(with = "token")]
+        token: Token,
+        /// True when the resource took it.
+        admitted: bool,
+        /// The resource's version at that moment.
+        version: u64,
+    },
+    /// At the request of this lease id the coordinator changed (renewed, released) the grant that stood.
+    Changed {
+        /// The token that the request named, where it named one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asked: Option<u64>,
+        /// The grant that stood.
+        #[serde(with = "lease_id")]
+        stood: LeaseId,
+        /// Its token.
+        stood_token: u64,
+    },
+    /// The coordinator's record was looked at: this grant stands.
+    Stands {
+        /// Its token.
+        #[serde(with = "token")]
+        token: Token,
+    },
+    /// The coordinator's record was looked at: nobody has the resource, and the coordinator grants.
+    Free,
+    /// The claimant's caller was told that nothing of this claim stands.
+    Disowned,
+    /// The holder was told to stop, or had a limit of its own: a loss after this is meant.
+    Told,
+    /// The holder may hold for so long at most, however often it renews.
+    Limited {
+        /// From the grant on.
+        hold_ms: u64,
+    },
+    /// A claim was answered: the coordinator is in quarantine.
+    Quarantined {
+        /// When the claim was sent.
+        sent_ns: u64,
+        /// For so long still, it says.
+        left_ms: u64,
+    },
+    /// A claim was answered: another holds it.
+    Busy {
+        /// For so long still, unless it renews.
+        left_ms: u64,
+        /// By a lease of this TTL, lock-delay included.
+        ttl_ms: u64,
+    },
+    /// The coordinator may have forgotten grants: it may make no new one before this time is over. About all resources.
+    Forgot {
+        /// The longest TTL there could be, less what its clock may run fast.
+        for_ms: u64,
+    },
+    /// From here on nothing is broken on purpose. About all resources.
+    Calm,
+    /// Something was committed under an idempotency key.
+    Committed {
+        /// The key.
+        key: u64,
+        /// What.
+        part: Part,
+    },
+}
+
+/// What belongs together in one commit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The effect itself.
+    Effect,
+    /// The record that the key has been used.
+    Record,
+    /// The event that tells others.
+    Event,
 }
 
 impl Event {
@@ -108,13 +192,26 @@ impl What {
     /// The token it names, where it names one.
     pub const fn token(&self) -> Option<Token> {
         match *self {
-            Self::Attempt | Self::GaveUp => None,
+            Self::Attempt
+            | Self::GaveUp
+            | Self::Changed { .. }
+            | Self::Free
+            | Self::Disowned
+            | Self::Told
+            | Self::Limited { .. }
+            | Self::Quarantined { .. }
+            | Self::Busy { .. }
+            | Self::Forgot { .. }
+            | Self::Calm
+            | Self::Committed { .. } => None,
             Self::Granted { token, .. }
             | Self::Extended { token, .. }
             | Self::Held { token }
             | Self::Released { token }
             | Self::Lost { token }
-            | Self::Write { token, .. } => Some(token),
+            | Self::Write { token, .. }
+            | Self::Sealed { token, .. }
+            | Self::Stands { token } => Some(token),
         }
     }
 }

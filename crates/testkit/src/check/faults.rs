@@ -111,7 +111,11 @@ fn a_window_counted_from_the_answer_is_found() {
 #[test]
 fn an_admitted_write_of_an_older_grant_is_found() {
     let write = |at_ns, grant, number, admitted, version| {
-        at(at_ns, grant, What::Write { token: token(number), admitted, version })
+        at(
+            at_ns,
+            grant,
+            What::Write { token: token(number), admitted, version, op_seq: None, based_on: None },
+        )
     };
     assert!(
         broken(vec![write(10, 1, 1, true, 1), write(30, 2, 2, true, 2), write(40, 1, 1, false, 2)])

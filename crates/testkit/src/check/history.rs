@@ -4,15 +4,19 @@ use std::{collections::BTreeMap, fmt, io, path::Path};
 
 use leasehold_core::{LeaseId, Token};
 
+use core::time::Duration;
+
 use super::{
-    Event, Fairness, Judged, Report, Violation, What, conservative, fairness, fence, identity, order,
-    overlap, resurrection,
+    ClockErrors, Event, Fairness, Judged, Report, Violation, What, ambiguity, amnesia, conservative, effects,
+    exact, fairness, fence, healthy, identity, numbering, order, orphan, overlap, quarantine, regression,
+    resurrection, rightful, sealing, waiting,
 };
 
 /// Everything that was written down.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Vec<Event>,
+    errors: ClockErrors,
 }
 
 /// Why a history cannot be read.
@@ -44,6 +48,17 @@ impl From<io::Error> for Unreadable {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
+}
+
+/// How long things may take once nothing is broken any more (after [`What::Calm`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// From an attempt to its grant.
+    pub wait: Duration,
+    /// From when a resource is free and somebody waits, to the next grant.
+    pub handover: Duration,
+    /// From when nobody believes in a grant any more to when it is gone from the coordinator.
+    pub stands: Duration,
 }
 
 /// How belief in a grant ended.
@@ -89,7 +104,14 @@ impl History {
     pub fn new(mut events: Vec<Event>) -> Self {
         // Stable: events of one process at the same moment stay as they were written.
         events.sort_by_key(|event| event.at_ns);
-        Self { events }
+        Self { events, errors: ClockErrors::default() }
+    }
+
+    /// The same history, whose processes' clocks agree no better than this.
+    #[must_use]
+    pub fn within(mut self, errors: ClockErrors) -> Self {
+        self.errors = errors;
+        self
     }
 
     /// Reads JSON lines. A last line without its end was torn by the death of its writer and is left out.
@@ -148,7 +170,7 @@ impl History {
                 }
                 What::Released { .. } => end(open.get_mut(&key), event.at_ns, Ending::Released),
                 What::Lost { .. } => end(open.get_mut(&key), event.at_ns, Ending::Lost),
-                What::Attempt | What::GaveUp | What::Held { .. } | What::Write { .. } => {}
+                _ => {}
             }
         }
         for ((resource, _), span) in open {
@@ -163,15 +185,35 @@ impl History {
     /// Judges safety.
     pub fn judge(&self) -> Report {
         let grants = self.grants();
-        let mut report = Report { judged: self.count(&grants), violations: Vec::new() };
-        for (resource, spans) in &grants {
-            overlap::judge(resource, spans, &mut report.violations);
-            order::judge(resource, spans, &mut report.violations);
+        let mut report = Report { judged: self.count(&grants), ..Report::default() };
+        for spans in grants.values() {
+            overlap::judge(spans, &self.errors, &mut report.violations, &mut report.possible);
+            order::judge(spans, &self.errors, &mut report.violations, &mut report.possible);
         }
         identity::judge(&self.events, &mut report.violations);
         resurrection::judge(&self.events, &mut report.violations);
         conservative::judge(&self.events, &mut report.violations);
         fence::judge(&self.events, &mut report.violations);
+        sealing::judge(&self.events, &mut report.violations);
+        numbering::judge(&self.events, &mut report.violations);
+        exact::judge(&self.events, &mut report.violations);
+        ambiguity::judge(&self.events, &mut report.violations);
+        amnesia::judge(&self.events, &mut report.violations);
+        regression::judge(&self.events, &mut report.violations);
+        effects::judge(&self.events, &mut report.violations);
+        healthy::judge_stuck(&self.events, &mut report.violations);
+        quarantine::judge(&self.events, &mut report.violations);
+        orphan::judge_locked(&self.events, &mut report.violations);
+        rightful::judge(&self.events, &mut report.violations);
+        report
+    }
+
+    /// Judges safety, and that once it was calm everything came to rest within these bounds.
+    pub fn judge_within(&self, bounds: &Bounds) -> Report {
+        let mut report = self.judge();
+        waiting::judge(&self.events, bounds.wait, bounds.handover, &mut report.violations);
+        orphan::judge(&self.events, bounds.stands, &mut report.violations);
+        healthy::judge(&self.events, &mut report.violations);
         report
     }
 

@@ -16,8 +16,9 @@ pub(super) fn judge(events: &[Event], violations: &mut Vec<Violation>) {
     let mut of_grant: HashMap<(&str, LeaseId), &Event> = HashMap::new();
     for event in events {
         let Some(token) = event.what.token() else { continue };
-        // A resource that protects itself sees whatever token it is sent; only grants and their ends count.
-        if matches!(event.what, What::Write { .. }) {
+        // A resource that protects itself sees whatever token it is sent, and a claim that arrives once more after its grant
+        // has ended may be granted anew, to nobody: only what is believed counts.
+        if matches!(event.what, What::Write { .. } | What::Sealed { .. } | What::Stands { .. }) {
             continue;
         }
         let resource = event.resource.as_str();

@@ -14,6 +14,8 @@ fn correct(seed: u64, grants: u64) -> Vec<Event> {
     let mut free_at = [1_000u64; 2];
     let mut tokens = [100u64; 2];
     let mut versions = [0u64; 2];
+    // The highest token that each resource has seen.
+    let mut seen = [0u64; 2];
     for number in 0..grants {
         let at = usize::from(choices.one_in(2));
         let sent_ns = free_at[at] - choices.below(500).min(free_at[at]);
@@ -44,7 +46,11 @@ fn correct(seed: u64, grants: u64) -> Vec<Event> {
             close_ns = close_ns.max(sent_ns + ttl_ms * 1_000_000 - 5);
             events.push(event(now, What::Extended { token, sent_ns: Some(sent_ns), close_ns }));
             versions[at] += 1;
-            events.push(event(now + 1, What::Write { token, admitted: true, version: versions[at] }));
+            seen[at] = tokens[at];
+            events.push(event(
+                now + 1,
+                What::Write { token, admitted: true, version: versions[at], op_seq: None, based_on: None },
+            ));
         }
         now += 2;
         let end_ns = match choices.below(3) {
@@ -61,10 +67,16 @@ fn correct(seed: u64, grants: u64) -> Vec<Event> {
         };
         // A late write of the old holder, which the fence of the resource refuses.
         if choices.one_in(4) && versions[at] > 0 {
-            let stale = Token::new(tokens[at] - 1).unwrap();
+            let stale = Token::new(seen[at] - 1).unwrap();
             events.push(event(
                 end_ns + 1,
-                What::Write { token: stale, admitted: false, version: versions[at] },
+                What::Write {
+                    token: stale,
+                    admitted: false,
+                    version: versions[at],
+                    op_seq: None,
+                    based_on: None,
+                },
             ));
         }
         free_at[at] = end_ns + 1 + choices.below(10_000);
@@ -140,7 +152,13 @@ fn plant(events: &mut Vec<Event>, fault: u64, pick: u64) -> Option<&'static str>
         _ => {
             let writes = positions(events, |what| matches!(what, What::Write { admitted: true, .. }));
             let mut late = events[nth(&writes)?].clone();
-            late.what = What::Write { token: Token::new(1).ok()?, admitted: true, version: u64::MAX };
+            late.what = What::Write {
+                token: Token::new(1).ok()?,
+                admitted: true,
+                version: u64::MAX,
+                op_seq: None,
+                based_on: None,
+            };
             events.push(late);
             Some(fence::NAME)
         }

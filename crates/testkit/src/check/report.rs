@@ -41,6 +41,9 @@ pub struct Report {
     pub judged: Judged,
     /// What is broken.
     pub violations: Vec<Violation>,
+    /// What may be broken, or may be made up by clocks that disagree. No failure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub possible: Vec<Violation>,
 }
 
 impl Report {

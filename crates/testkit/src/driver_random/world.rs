@@ -353,7 +353,13 @@ impl World<'_> {
             self.fences[at] = Some(belief.token);
             self.versions[at] += 1;
         }
-        let what = What::Write { token: belief.token, admitted, version: self.versions[at] };
+        let what = What::Write {
+            token: belief.token,
+            admitted,
+            version: self.versions[at],
+            op_seq: None,
+            based_on: None,
+        };
         self.note(actor, &belief.claim, what);
     }
 

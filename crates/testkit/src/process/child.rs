@@ -16,7 +16,7 @@ use nix::{
 };
 
 use super::{TimedOut, wait_until};
-use crate::reference::lock;
+use crate::lock;
 
 pub use nix::sys::signal::Signal;
 

@@ -12,8 +12,8 @@ use std::{
 use leasehold_core::{
     Call, Coordinator, Error, Kind, LeaseId, Resource,
     profile::{Capabilities, Guarantee, Profile, Promise, QueueOrder},
-    record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
-    request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
+    record::{Acquired, Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked, Wake},
+    request::{Claim, Listing, Preparation, Purge, Release, Renewal, Revocation},
     slot::Now,
     window::ClockRule,
 };
@@ -76,8 +76,13 @@ impl Client {
     }
 }
 
-pub(super) const CAPABILITIES: Capabilities =
-    Capabilities { queue: QueueOrder::Fifo, wakes: true, once_per: true, ttl_step_ms: NonZeroU32::MIN };
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    queue: QueueOrder::Fifo,
+    wakes: true,
+    once_per: true,
+    history: true,
+    ttl_step_ms: NonZeroU32::MIN,
+};
 
 impl State {
     /// The record of a resource, changed as a whole or, when `change` fails, not at all.
@@ -89,7 +94,9 @@ impl State {
     ) -> Result<(T, Seat), Error> {
         let key = rules.key(resource);
         let mut seat = self.seats.get(&key).cloned().unwrap_or_default();
+        let before = seat.slot.held.clone();
         let answer = change(&mut seat).map_err(|error| error.on(resource))?;
+        rules.remember(&mut seat, before.as_ref());
         self.seats.insert(key, seat.clone());
         Ok((answer, seat))
     }
@@ -164,6 +171,13 @@ impl Coordinator for Client {
         }))
     }
 
+    fn history(&self, resource: Resource) -> Call<'_, Vec<Past>> {
+        Box::pin(self.step(move |state, rules, now| {
+            let seat = state.seats.get(&rules.key(&resource)).cloned().unwrap_or_default();
+            Ok(rules.history(&seat, now))
+        }))
+    }
+
     fn list(&self, listing: Listing) -> Call<'_, Page> {
         Box::pin(self.step(move |state, rules, now| {
             if listing.limit == 0 || listing.limit > Listing::MAX {
@@ -177,6 +191,22 @@ impl Coordinator for Client {
             };
             let (items, more) = rules.page(seats.iter().map(show).collect(), &listing);
             Ok(Page { items, more, quarantine: state.quarantine(rules, now) })
+        }))
+    }
+
+    fn purge(&self, purge: Purge) -> Call<'_, Purged> {
+        Box::pin(self.step(move |state, rules, now| {
+            let all: Vec<Resource> = state.seats.keys().cloned().collect();
+            let looked_at: Vec<Resource> = all
+                .into_iter()
+                .filter(|name| purge.after.as_ref().is_none_or(|after| name > after))
+                .collect();
+            let idle = |name: &&Resource| state.seats.get(*name).is_some_and(|seat| rules.is_idle(seat, now));
+            let idle: Vec<Resource> = looked_at.iter().filter(idle).cloned().collect();
+            if rules.purges(&purge) {
+                state.seats.retain(|name, _| !idle.contains(name));
+            }
+            Ok(Purged { looked_at: looked_at.len() as u64, idle, next: None })
         }))
     }
 

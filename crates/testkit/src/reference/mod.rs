@@ -15,13 +15,17 @@ mod rules;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use leasehold_core::{LeaseId, Namespace, Resource, Ttl, line::MemoryLine, slot::Now, slot::Slot};
+use leasehold_core::{
+    LeaseId, Namespace, Resource, Ttl, line::MemoryLine, record::Past, slot::Now, slot::Slot,
+};
+
+use crate::lock;
 
 pub use client::Client;
 pub use rules::{Rules, Sound};
@@ -36,6 +40,8 @@ pub struct Seat {
     pub slot: Slot,
     /// The queue.
     pub line: MemoryLine,
+    /// The grants that have ended, the latest first.
+    pub past: Vec<Past>,
 }
 
 /// A reply path that loses something, for trying what a caller is told then.
@@ -147,9 +153,4 @@ impl State {
             }
         }
     }
-}
-
-/// A mutex whose holder panicked still guards whole values here: every step replaces its value at the end.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

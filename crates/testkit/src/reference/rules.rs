@@ -4,9 +4,9 @@ use std::{fmt::Debug, time::Duration};
 
 use leasehold_core::{
     Error, Kind, LeaseId, Namespace, Resource, Ttl,
-    record::{Acquired, Inspection, Released, Renewed, Revoked, WaiterInfo},
-    request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
-    slot::{Fault, Freed, Now},
+    record::{Acquired, Inspection, Past, Released, Renewed, Revoked, WaiterInfo},
+    request::{Claim, Listing, Preparation, Purge, Release, Renewal, Revocation},
+    slot::{Fault, Freed, Held, Now},
 };
 
 use super::{Loss, Seat};
@@ -133,6 +133,19 @@ pub trait Rules: Send + Sync + Debug + 'static {
         }
     }
 
+    /// Notes the grant that a step has ended; `before` is what stood before it.
+    fn remember(&self, seat: &mut Seat, before: Option<&Held>) {
+        if let Some(past) = seat.slot.ended(before) {
+            seat.past.insert(0, past);
+            seat.past.truncate(Past::KEPT);
+        }
+    }
+
+    /// The grants of a resource that have ended, the latest first.
+    fn history(&self, seat: &Seat, now: Now) -> Vec<Past> {
+        seat.slot.lapsed(now).into_iter().chain(seat.past.iter().cloned()).collect()
+    }
+
     /// Picks a page out of everything, which comes in order. True when more follow.
     fn page(&self, all: Vec<Inspection>, listing: &Listing) -> (Vec<Inspection>, bool) {
         let wanted = |item: &Inspection| {
@@ -144,6 +157,18 @@ pub trait Rules: Send + Sync + Debug + 'static {
         let more = items.len() > usize::from(listing.limit);
         items.truncate(usize::from(listing.limit));
         (items, more)
+    }
+
+    /// Whether nobody has used a resource for so long that it is forgotten.
+    fn is_idle(&self, seat: &Seat, now: Now) -> bool {
+        let idle_us = now.clock_us.saturating_sub(seat.slot.free_since_us);
+        let unused = seat.slot.is_free(now) && seat.line.entries().all(|entry| entry.is_stale(now.clock_us));
+        unused && u128::from(idle_us) >= Purge::IDLE.as_micros()
+    }
+
+    /// Whether what is idle is really forgotten.
+    fn purges(&self, purge: &Purge) -> bool {
+        !purge.dry_run
     }
 
     /// What becomes of a claim whose asker went away before the answer.

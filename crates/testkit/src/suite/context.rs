@@ -13,11 +13,11 @@ use leasehold_core::{
 };
 
 use super::{
-    Engine, Hook,
+    Cell, Engine, Hook,
     failure::{Failure, Verdict},
     shape::Taken,
 };
-use crate::{clock::Stopwatch, random, reference::lock};
+use crate::{clock::Stopwatch, lock, random};
 
 /// How long a case waits for something that must come: far beyond anything but a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,7 +32,7 @@ pub struct Context {
     main: Arc<dyn Coordinator>,
     holder_id: HolderId,
     stretch: u32,
-    partly: Arc<Mutex<Option<&'static str>>>,
+    limit: Arc<Mutex<Option<Cell>>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -45,12 +45,13 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Connects to a fresh namespace.
-    pub(crate) async fn new(engine: Arc<dyn Engine>) -> Result<Self, Failure> {
+    /// Connects to a fresh namespace; `alone`, to one whose servers may be crashed.
+    pub(crate) async fn new(engine: Arc<dyn Engine>, alone: bool) -> Result<Self, Failure> {
         let namespace = random::namespace();
-        let main = engine.connect(&namespace).await.map_err(|failure| failure.while_("connecting"))?;
+        let connecting = if alone { engine.connect_alone(&namespace) } else { engine.connect(&namespace) };
+        let main = connecting.await.map_err(|failure| failure.while_("connecting"))?;
         let holder_id = random::holder_id();
-        Ok(Self { engine, namespace, main, holder_id, stretch: 1, partly: Arc::default() })
+        Ok(Self { engine, namespace, main, holder_id, stretch: 1, limit: Arc::default() })
     }
 
     pub(crate) fn engine(&self) -> &dyn Engine {
@@ -79,9 +80,9 @@ impl Context {
         self.can().queue == QueueOrder::Fifo
     }
 
-    /// A TTL that does not run out during a case.
+    /// A TTL that does not run out during a case, however slow the machine, where the namespace allows such.
     pub(crate) fn long(&self) -> Ttl {
-        Ttl::DEFAULT.min(self.main.profile().max_ttl)
+        Ttl::new(2 * super::run::CASE_LIMIT).unwrap_or(Ttl::DEFAULT).min(self.main.profile().max_ttl)
     }
 
     /// A TTL to be waited out: a few round trips of this engine, more when an earlier attempt was too slow.
@@ -108,11 +109,12 @@ impl Context {
 
     /// Says that the case could not check everything, and why.
     pub(crate) fn partly(&self, why: &'static str) {
-        lock(&self.partly).get_or_insert(why);
+        lock(&self.limit).get_or_insert(Cell::Partly(why));
     }
 
-    pub(crate) fn was_partly(&self) -> Option<&'static str> {
-        *lock(&self.partly)
+    /// What a case has said that has passed.
+    pub(crate) fn passed(&self) -> Cell {
+        lock(&self.limit).clone().unwrap_or(Cell::Passed)
     }
 
     /// What a hook gives; notes the reason when there is none.
@@ -121,6 +123,10 @@ impl Context {
             Hook::Here(help) => Some(help),
             Hook::Absent(why) => {
                 self.partly(why);
+                None
+            }
+            Hook::Inapplicable(why) => {
+                lock(&self.limit).get_or_insert(Cell::Inapplicable(why));
                 None
             }
         }
@@ -156,11 +162,21 @@ impl Context {
         client: &dyn Coordinator,
         claim: &Claim,
     ) -> Result<Taken, Failure> {
+        self.until_granted_since(client, claim).await.map(|(taken, _)| taken)
+    }
+
+    /// The same, with the moment at which the claim was sent that was granted.
+    pub(crate) async fn until_granted_since(
+        &self,
+        client: &dyn Coordinator,
+        claim: &Claim,
+    ) -> Result<(Taken, Stopwatch), Failure> {
         let since = Stopwatch::start();
         loop {
+            let sent = Stopwatch::start();
             let answer = client.acquire(claim.clone()).await?;
             if let Acquired::Granted(grant) = answer {
-                return Ok(Taken { claim: claim.clone(), grant });
+                return Ok((Taken { claim: claim.clone(), grant }, sent));
             }
             if since.elapsed() > PATIENCE {
                 return Err(Failure::new(format!(

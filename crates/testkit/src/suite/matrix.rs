@@ -9,6 +9,8 @@ pub enum Cell {
     Passed,
     /// It passed, and could not check everything.
     Partly(&'static str),
+    /// It passed, and what it would do further cannot happen to this engine.
+    Inapplicable(&'static str),
     /// It failed, with this message.
     Failed(String),
 }
@@ -63,8 +65,12 @@ impl fmt::Display for Table<'_> {
                 let word = match self.matrix.get(engine, case) {
                     Some(Cell::Passed) => "ok",
                     Some(Cell::Partly(why)) => {
-                        notes.push(format!("{engine}::{case}: {why}"));
+                        notes.push(format!("partly: {engine}::{case}: {why}"));
                         "partly"
+                    }
+                    Some(Cell::Inapplicable(why)) => {
+                        notes.push(format!("n/a: {engine}::{case}: {why}"));
+                        "n/a"
                     }
                     Some(Cell::Failed(_)) => "FAILED",
                     None => "NOT RUN",
@@ -72,6 +78,6 @@ impl fmt::Display for Table<'_> {
                 write!(f, "  {word:columns$}", columns = engine.len())?;
             }
         }
-        notes.iter().try_for_each(|note| write!(f, "\npartly: {note}"))
+        notes.iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }

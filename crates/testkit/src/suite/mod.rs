@@ -14,7 +14,7 @@
 //! be able to do. Cases named `clause_NN_…` hold the clause of that number of [`leasehold_core::coordinator`]. What an
 //! engine says it cannot do is not skipped: the case then holds it to refusing, or to the documented absence. A case that
 //! needs help from outside (a crash, a lost answer) asks a [`Hook`]; where the engine has none, the case still checks what
-//! it can, and the matrix says `partly`, with the reason.
+//! it can, and the matrix says `partly`, with the reason, or `n/a` where there is nothing that could happen.
 //!
 //! No case asserts that something is quick. Bounds from above are generous; bounds from below (a grant lasts *at least* its
 //! TTL) compare moments in an order that delays can only stretch; and a case that found itself too slow for what it wanted
@@ -49,6 +49,8 @@ pub enum Hook<T> {
     Here(T),
     /// It cannot, and this is why. The matrix prints it.
     Absent(&'static str),
+    /// There is nothing on this engine that it could happen to, and this is why. The matrix prints it.
+    Inapplicable(&'static str),
 }
 
 /// An engine that can be put through the suite.
@@ -66,6 +68,12 @@ pub trait Engine: Send + Sync + 'static {
     /// to grant (as `init --fresh` does where the engine quarantines new namespaces).
     fn connect<'a>(&'a self, namespace: &'a Namespace) -> Connecting<'a>;
 
+    /// As [`Engine::connect`], for a case that will crash the engine: an engine whose servers are shared by the cases puts such a
+    /// namespace on servers of its own, and everything that concerns it goes there from then on.
+    fn connect_alone<'a>(&'a self, namespace: &'a Namespace) -> Connecting<'a> {
+        self.connect(namespace)
+    }
+
     /// The shortest TTL with which this engine can be tested sensibly: several round trips. Cases that wait for an expiry
     /// use it, and more when the machine is slow.
     fn short_ttl(&self) -> Duration {
@@ -77,6 +85,12 @@ pub trait Engine: Send + Sync + 'static {
     fn forget<'a>(&'a self, namespace: &'a Namespace, max_ttl: Ttl) -> Hook<Connecting<'a>> {
         let _ = (namespace, max_ttl);
         Hook::Absent("the engine cannot be made to forget")
+    }
+
+    /// True where leases are told to outlive the engine. Where they end with it, the suite holds a crash to that instead:
+    /// what was held is given to the next one who asks, with a higher token.
+    fn leases_survive(&self) -> bool {
+        true
     }
 
     /// Crashes the engine as harshly as can be arranged (for an embedded engine: every process that has the store open),

@@ -10,23 +10,27 @@ use std::{
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use super::{Case, Cell, Context, Engine, Failure, Matrix, cases::CASES};
-use crate::reference::lock;
+use crate::lock;
 
 /// After this long a case hangs.
-const CASE_LIMIT: Duration = Duration::from_secs(90);
-/// Cases mostly wait: many more of them than processors run at once.
-const AT_ONCE: usize = 48;
+pub(super) const CASE_LIMIT: Duration = Duration::from_secs(180);
+/// What the names of cases begin with that crash the engine.
+const CRASHES: &str = "clause_10_";
+/// The case that waits out the life of a place, on engines whose clocks cannot be moved.
+const WAITS: &str = "::clause_09_an_unrefreshed_place_dies";
+/// Cases mostly wait: more of them than processors run at once. With three times as many, servers that start for some cases keep
+/// those of others from answering for a second.
+const AT_ONCE: usize = 16;
 
 /// Runs one case on one engine.
 pub async fn run_case(engine: Arc<dyn Engine>, case: &Case) -> Cell {
     let attempt = async {
-        let context = Context::new(engine).await?;
+        let context = Context::new(engine, case.name.starts_with(CRASHES)).await?;
         (case.run)(context.clone()).await?;
-        Ok::<_, Failure>(context.was_partly())
+        Ok::<_, Failure>(context.passed())
     };
     match tokio::time::timeout(CASE_LIMIT, attempt).await {
-        Ok(Ok(None)) => Cell::Passed,
-        Ok(Ok(Some(why))) => Cell::Partly(why),
+        Ok(Ok(cell)) => cell,
         Ok(Err(failure)) => Cell::Failed(failure.to_string()),
         Err(_) => Cell::Failed(format!("still not done after {CASE_LIMIT:?}")),
     }
@@ -84,11 +88,13 @@ pub fn run(engines: Vec<Box<dyn Engine>>) -> ExitCode {
                 lock(&matrix).note(engine.name(), case.name, cell.clone());
                 match cell {
                     Cell::Failed(why) => Err(Failed::from(why)),
-                    Cell::Passed | Cell::Partly(_) => Ok(()),
+                    Cell::Passed | Cell::Partly(_) | Cell::Inapplicable(_) => Ok(()),
                 }
             }));
         }
     }
+    // They take as long as all others together: behind them nobody would have anything to do meanwhile.
+    trials.sort_by_key(|trial| !trial.name().ends_with(WAITS));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !whole {
         return conclusion.exit_code();

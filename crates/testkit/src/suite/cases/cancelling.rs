@@ -74,7 +74,7 @@ pub(super) async fn cancelled_waits_for_a_wake_lose_none(context: Context) -> Ve
         ensure!(woken.is_none_or(|wake| wake == Wake::All), "woken for nothing: {woken:?}");
     }
     context.main().end(holder.release()).await?;
-    if !context.can().wakes || !context.is_fifo() {
+    if !context.can().wakes {
         let woken = tokio::time::timeout(Duration::from_millis(200), client.next_wake()).await;
         ensure!(woken.is_err(), "an engine that says it has no wakes sends none: got {woken:?}");
         return Ok(());

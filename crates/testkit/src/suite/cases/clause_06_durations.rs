@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Kind, Ttl, request::Renewal};
+use leasehold_core::{Kind, Ttl, line::FORSAKEN, record::Acquired, request::Renewal};
 
 use super::super::{
-    Context, Verdict,
+    Context, Failure, Verdict,
+    context::{GLANCE, PATIENCE},
     failure::{ensure, ensure_eq, ensure_let},
     shape::{Expect as _, Shape as _},
 };
-use crate::clock::Stopwatch;
+use crate::{clock::Stopwatch, random};
 
 /// What may be missing from a duration, because the engine counts it on a clock of its own: 1 %.
 fn nearly(duration: Duration) -> Duration {
@@ -65,6 +66,40 @@ pub(super) async fn clause_06_a_grant_ends(context: Context) -> Verdict {
     let third = context.main().take(&claim.again()).await?;
     ensure!(!third.grant.after_lapse, "a release is no lapse");
     Ok(())
+}
+
+/// Whoever finds that a grant has lapsed may be told to wait: the next grant says so all the same, and only that one.
+pub(super) async fn clause_06_a_lapse_that_another_found_is_told_once(context: Context) -> Verdict {
+    let whole = async |context: Context| {
+        let claim = context.claim(&random::lease_id().to_string())?.for_(context.short());
+        let begin = Stopwatch::start();
+        let first = context.main().take(&claim).await?;
+        let next = claim.again().for_(context.long());
+        if context.is_fifo() {
+            if let Acquired::Granted(_) = context.main().acquire(next.clone().queueing()).await? {
+                return Err(Failure::too_slow("the grant was over before the waiter had come"));
+            }
+            let limit = first.grant.ttl.as_duration() + FORSAKEN;
+            loop {
+                match context.main().acquire(claim.again()).await? {
+                    Acquired::Busy(_) => tokio::time::sleep(GLANCE).await,
+                    Acquired::Queued(_) => break,
+                    other => {
+                        context.within(limit, begin)?;
+                        return Err(Failure::new(format!("a waiter is in front: got {other:?}")));
+                    }
+                }
+                ensure!(begin.elapsed() < limit + PATIENCE, "the grant did not end");
+            }
+        }
+        let second = context.until_granted(&**context.main(), &next).await?;
+        ensure!(second.grant.after_lapse, "the grant before ended uncleanly, whoever found that out");
+        context.main().end(second.release()).await?;
+        let third = context.main().take(&claim.again()).await?;
+        ensure!(!third.grant.after_lapse, "a lapse is told once");
+        Ok(())
+    };
+    context.in_time(whole).await
 }
 
 pub(super) async fn clause_06_lock_delay_follows_an_expiry(context: Context) -> Verdict {

@@ -104,6 +104,77 @@ pub(super) async fn clause_08_survivors_may_renew_in_quarantine(context: Context
     Ok(())
 }
 
+/// A claim whose outcome was unknown is repeated while nobody knows what was forgotten: that its grant ended, perhaps, and that
+/// another holds.
+pub(super) async fn clause_08_nobody_adopts_in_quarantine(context: Context) -> Verdict {
+    let taken = context.main().take(&context.claim("orders/42")?).await?;
+    let Some(connecting) = context.help(context.engine().forget(context.namespace(), context.long())) else {
+        return Ok(());
+    };
+    let client = connecting.await?;
+    for claim in [taken.claim.clone(), taken.claim.clone().queueing()] {
+        let queues = claim.queue;
+        let answer = client.acquire(claim).await?;
+        let position = ensure_let!(
+            Acquired::Quarantined { position, .. } = answer => position, "a repeated claim is granted nothing in quarantine"
+        );
+        let survived = client.holder(&taken.claim).await? == Some((taken.id(), taken.token()));
+        ensure!(
+            position.is_none() || queues && !survived,
+            "whose grant stands has no place: got {position:?}"
+        );
+    }
+    match client.renew_one(taken.renewal()).await? {
+        Renewed::Extended { .. } | Renewed::Gone(Gone::Absent) => Ok(()),
+        other => Err(Failure::new(format!(
+            "the claim has changed nothing, so a renewal is extended, or absent where it is forgotten: got {other:?}"
+        ))),
+    }
+}
+
+/// A grant that its holder keeps by renewing is adopted by its own claim as soon as claims are granted again.
+pub(super) async fn clause_08_a_survivor_is_adopted_after_the_quarantine(context: Context) -> Verdict {
+    let whole = async |context: Context| {
+        let (max_ttl, namespace) = (context.short(), random::namespace());
+        let forget = || context.help(context.engine().forget(&namespace, max_ttl));
+        let Some(connecting) = forget() else { return Ok(()) };
+        let claim = context.claim("orders/42")?.for_(max_ttl);
+        // On the way of the answer the grant runs already.
+        let (taken, mut kept) = context.until_granted_since(&*connecting.await?, &claim).await?;
+        let Some(connecting) = forget() else { return Ok(()) };
+        let client = connecting.await?;
+        let begin = Stopwatch::start();
+        loop {
+            let sent = Stopwatch::start();
+            match client.renew_one(taken.renewal()).await? {
+                Renewed::Extended { .. } => kept = sent,
+                Renewed::Gone(Gone::Absent) => return Ok(()), // forgotten, too
+                other => {
+                    context.within(max_ttl.as_duration(), kept)?;
+                    return Err(Failure::new(format!("a survivor is renewed in quarantine: got {other:?}")));
+                }
+            }
+            match client.acquire(claim.clone()).await? {
+                Acquired::Granted(grant) if grant.adopted => {
+                    ensure!(grant.token >= taken.token(), "a token fell: {:?}", grant.token);
+                    // Where a majority decides, it may be made up of nodes that had to be given the grant anew.
+                    let same = !context.is_fifo() || grant.token == taken.token();
+                    ensure!(same, "it is the same grant: got {grant:?}");
+                    return Ok(());
+                }
+                Acquired::Quarantined { .. } => {}
+                other => {
+                    context.within(max_ttl.as_duration(), kept)?;
+                    return Err(Failure::new(format!("a survivor is adopted by its claim: got {other:?}")));
+                }
+            }
+            ensure!(begin.elapsed() < max_ttl.as_duration() + PATIENCE, "the quarantine did not end");
+            tokio::time::sleep(GLANCE).await;
+        }
+    };
+    context.in_time(whole).await
+}
+
 pub(super) async fn clause_08_places_may_be_taken_in_quarantine(context: Context) -> Verdict {
     let max_ttl = context.short();
     let Some(client) = forgetful(&context, max_ttl).await? else { return Ok(()) };

@@ -196,9 +196,14 @@ const GRANTS: u64 = 60;
 /// Six want the same thing all the time. In order, each gets a sixth; without one, each gets something.
 pub(super) async fn clause_09_nobody_starves(context: Context) -> Verdict {
     let granted = Arc::new(AtomicU64::new(0));
+    // All are connected before anybody begins: a share is fair among those who are there.
+    let mut clients = Vec::new();
+    for _ in 0..WORKERS {
+        clients.push(context.client().await?);
+    }
     let mut tasks = Vec::new();
-    for worker in 0..WORKERS {
-        let (client, claim) = (context.client().await?, context.claim("r")?.queueing());
+    for (worker, client) in clients.into_iter().enumerate() {
+        let claim = context.claim("r")?.queueing();
         tasks.push(tokio::spawn(hungry(format!("worker-{worker}"), client, claim, Arc::clone(&granted))));
     }
     let mut events = Vec::new();

@@ -14,7 +14,7 @@ use super::super::{
     failure::{ensure, ensure_eq},
     shape::{Expect as _, Shape as _},
 };
-use crate::{clock::Stopwatch, reference::lock};
+use crate::{clock::Stopwatch, lock};
 
 /// For how long nobody else must be woken: many times what a wake takes.
 const QUIET: Duration = Duration::from_millis(250);
@@ -98,8 +98,36 @@ async fn silent(context: &Context) -> Verdict {
     Ok(())
 }
 
+/// Where waiters have no order, a resource that becomes free wakes some of them and not all; whoever asks first gets it.
+async fn some(context: &Context, now: bool) -> Verdict {
+    let holder = context.main().take(&context.claim("unordered")?).await?;
+    let sleepers = sleepers(context, 6, &holder.claim).await?;
+    if now {
+        context.main().revoked(holder.revocation_now()).await?;
+    } else {
+        context.main().end(holder.release()).await?;
+    }
+    let since = Stopwatch::start();
+    while sleepers.iter().all(|sleeper| sleeper.wakes() == 0) {
+        ensure!(since.elapsed() < PATIENCE, "no waiter was woken within {PATIENCE:?}");
+        tokio::time::sleep(GLANCE).await;
+    }
+    tokio::time::sleep(QUIET).await;
+    let woken = sleepers.iter().filter(|sleeper| sleeper.wakes() > 0).count();
+    ensure!(woken <= sleepers.len() / 2, "{woken} of {} waiters were woken at once", sleepers.len());
+    let strays: Vec<LeaseId> = sleepers.iter().flat_map(Sleeper::strays).collect();
+    ensure!(strays.is_empty(), "a wake goes to the client that waits for it: others got {strays:?}");
+    context.until_granted(&*sleepers[0].client, &sleepers[0].claim).await?;
+    Ok(())
+}
+
 fn has_wakes(context: &Context) -> bool {
     context.can().wakes && context.is_fifo()
+}
+
+/// What an engine is held to that has no order, or no wakes.
+async fn otherwise(context: &Context, now: bool) -> Verdict {
+    if context.can().wakes { some(context, now).await } else { silent(context).await }
 }
 
 async fn only_the_first(sleepers: &[Sleeper]) -> Verdict {
@@ -117,7 +145,7 @@ async fn only_the_first(sleepers: &[Sleeper]) -> Verdict {
 
 pub(super) async fn clause_09_a_release_wakes_the_first_alone(context: Context) -> Verdict {
     if !has_wakes(&context) {
-        return silent(&context).await;
+        return otherwise(&context, false).await;
     }
     let holder = context.main().take(&context.claim("r")?).await?;
     let mut sleepers = sleepers(&context, 5, &holder.claim).await?;
@@ -139,7 +167,7 @@ pub(super) async fn clause_09_a_release_wakes_the_first_alone(context: Context) 
 
 pub(super) async fn clause_09_a_revocation_now_wakes_the_first(context: Context) -> Verdict {
     if !has_wakes(&context) {
-        return silent(&context).await;
+        return otherwise(&context, true).await;
     }
     let holder = context.main().take(&context.claim("r")?).await?;
     let sleepers = sleepers(&context, 3, &holder.claim).await?;
@@ -152,7 +180,7 @@ pub(super) async fn clause_09_a_revocation_now_wakes_the_first(context: Context)
 /// The first in line gives up when it was woken: the next must not sleep until its next look.
 pub(super) async fn clause_09_who_leaves_wakes_the_next(context: Context) -> Verdict {
     if !has_wakes(&context) {
-        return silent(&context).await;
+        return otherwise(&context, false).await;
     }
     let holder = context.main().take(&context.claim("r")?).await?;
     let sleepers = sleepers(&context, 3, &holder.claim).await?;
@@ -167,7 +195,7 @@ pub(super) async fn clause_09_who_leaves_wakes_the_next(context: Context) -> Ver
 /// Ten machines wait to do the nightly job. One does it; the others are told so one after the other, at once.
 pub(super) async fn clause_09_who_has_nothing_to_do_wakes_the_next(context: Context) -> Verdict {
     if !has_wakes(&context) || !context.can().once_per {
-        return silent(&context).await;
+        return otherwise(&context, false).await;
     }
     let claim = context.claim("nightly")?.once_per(Duration::from_secs(3_600));
     let holder = context.main().take(&claim).await?;

@@ -10,7 +10,7 @@ use leasehold_core::{
 use super::super::{
     Context, Failure, Verdict,
     failure::{ensure, ensure_eq},
-    shape::{Expect as _, Shape as _},
+    shape::{Expect as _, Shape as _, Taken},
 };
 
 /// The engine after a crash. Where none can be had, its label must at least speak of it.
@@ -23,9 +23,21 @@ async fn crashed(context: &Context) -> Result<Option<Arc<dyn Coordinator>>, Fail
     Ok(None)
 }
 
+/// What is promised where leases end with the engine: the next one who asks is let in, with a higher token, and the holder is
+/// told so. A holder that comes back before anybody has asked may go on.
+async fn ended_with_the_engine(client: &Arc<dyn Coordinator>, taken: &Taken) -> Verdict {
+    let next = client.take(&taken.claim.again()).await?;
+    ensure!(next.token() > taken.token(), "token {} follows {} across a crash", next.token(), taken.token());
+    client.gone(taken.renewal()).await?;
+    Ok(())
+}
+
 pub(super) async fn clause_10_a_grant_survives_a_crash(context: Context) -> Verdict {
     let taken = context.main().take(&context.claim("orders/42")?).await?;
     let Some(client) = crashed(&context).await? else { return Ok(()) };
+    if !context.engine().leases_survive() {
+        return ended_with_the_engine(&client, &taken).await;
+    }
     let busy = client.busy(&taken.claim.again()).await?;
     ensure_eq!((busy.holder.lease_id, busy.holder.token), (taken.id(), taken.token()), "the grant stands");
     client.extended(taken.renewal()).await?;
@@ -62,6 +74,9 @@ pub(super) async fn clause_10_a_revocation_survives_a_crash(context: Context) ->
     let taken = context.main().take(&context.claim("orders/42")?).await?;
     context.main().revoked(taken.revocation()).await?;
     let Some(client) = crashed(&context).await? else { return Ok(()) };
+    if !context.engine().leases_survive() {
+        return ended_with_the_engine(&client, &taken).await;
+    }
     let gone = client.gone(taken.renewal()).await?;
     ensure!(matches!(gone, Gone::Revoked { .. }), "the revocation is remembered: got {gone:?}");
     let answer = client.acquire(taken.claim.again()).await?;

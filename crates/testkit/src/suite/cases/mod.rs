@@ -14,9 +14,11 @@ mod clause_09_places;
 mod clause_09_queue;
 mod clause_09_wakes;
 mod clause_10_durability;
+mod history;
 mod listing;
 mod namespaces;
 mod once_per;
+mod purging;
 mod revoking;
 
 use std::{fmt, future::Future, pin::Pin};
@@ -102,6 +104,7 @@ cases! {
         clause_06_a_grant_lasts_its_ttl
         clause_06_a_renewal_lasts_its_ttl
         clause_06_a_grant_ends
+        clause_06_a_lapse_that_another_found_is_told_once
         clause_06_lock_delay_follows_an_expiry
         clause_06_lock_delay_does_not_follow_a_release
         clause_06_the_answered_ttl_is_honest
@@ -116,6 +119,8 @@ cases! {
         clause_08_a_forgetful_namespace_is_quarantined
         clause_08_a_quarantine_ends
         clause_08_survivors_may_renew_in_quarantine
+        clause_08_nobody_adopts_in_quarantine
+        clause_08_a_survivor_is_adopted_after_the_quarantine
         clause_08_places_may_be_taken_in_quarantine
         clause_08_the_order_holds_when_a_quarantine_ends
         clause_08_a_ready_namespace_is_not_quarantined;
@@ -155,16 +160,25 @@ cases! {
     revoking:
         revoke_keeps_the_resource_busy_until_the_old_end
         revoke_lets_the_holder_release
+        revoke_then_release_keeps_the_reason_and_the_success
         revoke_now_frees_at_once
         revoke_of_another_token_changes_nothing
         revoke_of_nothing_says_how_it_ended
         revoke_wakes_the_holder;
+    history:
+        history_tells_who_held_and_how_it_ended
+        history_counts_an_expiry_once
+        history_leaves_out_what_has_not_ended
+        history_is_long_enough_and_bounded;
     listing:
         list_shows_what_is_held_or_waited_for
         list_takes_a_prefix_literally
         list_pages_without_gaps
         list_refuses_wrong_limits
         list_remembers_the_free;
+    purging:
+        purge_leaves_what_was_used
+        purge_forgets_what_nobody_has_used_for_a_week;
     namespaces:
         profile_keeps_the_engines_word
         prepare_finds_an_existing_namespace

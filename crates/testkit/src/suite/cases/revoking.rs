@@ -60,6 +60,26 @@ pub(super) async fn revoke_lets_the_holder_release(context: Context) -> Verdict 
     Ok(())
 }
 
+pub(super) async fn revoke_then_release_keeps_the_reason_and_the_success(context: Context) -> Verdict {
+    let taken = context.main().take(&context.claim("orders/42")?).await?;
+    context.main().revoked(taken.revocation()).await?;
+    // What a holder does that was asked to hand over: the grant ends as any other, and by whose wish is remembered.
+    context.main().end(taken.success()).await?;
+    let found = context.main().look(&taken.claim).await?;
+    let end = ensure_let!(Some(end) = found.last_end => end, "the end is remembered");
+    let revocation = taken.revocation();
+    ensure_eq!((end.token, end.by), (taken.token(), revocation.by), "it ended by whoever revoked it");
+    ensure_eq!(end.reason, EndReason::Revoked(revocation.reason), "for the reason given");
+    if context.can().once_per {
+        ensure_eq!(
+            found.last_success_us,
+            Some(taken.grant.granted_us),
+            "the success is recorded all the same"
+        );
+    }
+    Ok(())
+}
+
 pub(super) async fn revoke_now_frees_at_once(context: Context) -> Verdict {
     let taken = context.main().take(&context.claim("orders/42")?).await?;
     let (_, busy_for) = context.main().revoked(taken.revocation_now()).await?;
