@@ -7,24 +7,26 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Error, Kind,
+    Error, Kind, Ttl,
     holder::{Holder, Identity, Unusable},
     policy::Policy,
-    record::Grant,
+    record::{Acquired, Grant, Released},
     request::{Claim, Release},
     waiter::{Next, Waiter},
-    window::Reading,
+    window::{ClockRule, Reading},
 };
 use tokio::sync::Notify;
 
 use crate::{
     clock,
-    driver::{CALL_LIMIT, Chore},
+    driver::{CALL_LIMIT, Chore, since},
     lease::Lease,
     leases::Client,
+    meter::Meter,
     observe,
     outcome::{Done, Outcome},
     random,
+    request::Follow,
     shared::Shared,
 };
 
@@ -33,25 +35,42 @@ pub(crate) struct Acquisition {
     client: Arc<Client>,
     claim: Claim,
     policy: Policy,
+    follow: Follow,
     waiter: Waiter,
     bell: Arc<Notify>,
     /// True while the coordinator may have something of this claim: a grant, or a place in the queue.
     owing: bool,
-    /// True once an attempt under this lease id ended without anybody knowing: no later answer but a clear one makes that
-    /// certain.
-    unknown: bool,
+    /// Attempts under this lease id that ended without an answer. Each may still be on its way, and be granted when it
+    /// arrives: no answer to another one makes that certain.
+    unanswered: u32,
+    /// When the lease was asked for.
+    asked: Reading,
+    /// When the last sleep was ended by a wake.
+    woken: Option<Reading>,
+    /// True while this claim counts as one that waits.
+    waits: bool,
 }
 
 impl Acquisition {
-    pub(crate) fn new(client: Arc<Client>, claim: Claim, policy: Policy, waiter: Waiter) -> Self {
+    pub(crate) fn new(
+        client: Arc<Client>,
+        claim: Claim,
+        policy: Policy,
+        follow: Follow,
+        waiter: Waiter,
+    ) -> Self {
         let acquisition = Self {
             client,
             claim,
             policy,
+            follow,
             waiter,
             bell: Arc::new(Notify::new()),
             owing: false,
-            unknown: false,
+            unanswered: 0,
+            asked: clock::read(ClockRule::Boot),
+            woken: None,
+            waits: false,
         };
         acquisition.expect_wakes();
         acquisition
@@ -65,12 +84,13 @@ impl Acquisition {
             let (now, random) = (clock::read(rule), self.client.draw());
             let mut next = match answer {
                 Ok(answer) => {
-                    // The engine has seen this lease id now, and says what it has.
-                    self.unknown = false;
+                    if matches!(answer, Acquired::Quarantined { .. }) {
+                        self.meter().quarantined();
+                    }
                     self.waiter.answered(answer, now, random)
                 }
                 Err(error) => {
-                    self.unknown |= error.kind() == Kind::Unknown;
+                    self.unanswered += u32::from(error.kind() == Kind::Unknown);
                     self.waiter.failed(error, now, random)
                 }
             };
@@ -85,9 +105,11 @@ impl Acquisition {
                 Next::StartOver(_) => self.start_over()?,
                 Next::AlreadyDone { started_us, due_in } => {
                     self.owing = false;
+                    observe::already_done(&self.claim);
                     return Ok(Outcome::AlreadyDone(Done { started_us, due_in }));
                 }
                 Next::Refuse(refusal) => {
+                    observe::refused(&self.claim, &refusal);
                     self.leave_queue().await;
                     return Ok(Outcome::Refused(refusal));
                 }
@@ -97,7 +119,7 @@ impl Acquisition {
         }
     }
 
-    async fn ask(&mut self) -> Result<leasehold_core::record::Acquired, Error> {
+    async fn ask(&mut self) -> Result<Acquired, Error> {
         self.owing = true;
         let window = self.policy.margin().window_of(self.policy.ttl());
         let limit = self.policy.call_timeout(window).max(CALL_LIMIT / 5).min(CALL_LIMIT);
@@ -108,6 +130,7 @@ impl Acquisition {
     /// Turns a grant into a lease.
     fn take(&mut self, grant: &Grant, sent: Reading, now: Reading) -> Result<Lease, Unusable> {
         let client = &self.client;
+        self.meter().granted(grant.after_lapse);
         let identity = Identity {
             resource: self.claim.resource.clone(),
             lease_id: self.claim.lease_id,
@@ -115,10 +138,12 @@ impl Acquisition {
         };
         let rule = client.coordinator().profile().clock;
         let known = client.floors.get(&self.claim.resource);
-        let holder = Holder::granted(identity, grant, self.policy, rule, known, sent, now, client.draw())?;
+        let policy = self.follow.policy(self.policy, client, &self.claim.resource);
+        let holder = Holder::granted(identity, grant, policy, rule, known, sent, now, client.draw())?;
         client.floors.raise(&self.claim.resource, grant.token);
         self.owing = false;
-        Ok(keep(client.clone(), holder, grant))
+        self.meter().acquired(since(self.asked), self.woken.map(since));
+        Ok(keep(client.clone(), holder, grant, self.follow.ttl.then_some(self.claim.ttl)))
     }
 
     /// Gives an unusable grant back.
@@ -136,6 +161,7 @@ impl Acquisition {
             }
             Unusable::Regression { token, known } => {
                 self.owing = given_back.is_err();
+                self.meter().regressed();
                 let what = format!(
                     "the coordinator granted fencing token {token}, which is not above the known {known}"
                 );
@@ -155,17 +181,26 @@ impl Acquisition {
         self.forget_wakes();
         self.claim.lease_id = random::lease_id()?;
         self.owing = false;
-        self.unknown = false;
+        self.unanswered = 0;
         self.expect_wakes();
         Ok(())
     }
 
-    async fn sleep(&self, limit: Duration) {
+    async fn sleep(&mut self, limit: Duration) {
+        if !self.waits {
+            self.waits = true;
+            self.meter().waiting(true);
+        }
+        self.woken = None;
         tokio::select! {
             biased;
-            () = self.bell.notified() => {}
+            () = self.bell.notified() => self.woken = Some(clock::read(ClockRule::Boot)),
             () = self.client.driver.sleep(limit) => {}
         }
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.client.driver.core.meter
     }
 
     /// A definite "no" leaves nothing but the place in the queue.
@@ -181,27 +216,38 @@ impl Acquisition {
     /// Ends the call with an error, as certain as it can be made.
     async fn give_up(&mut self, error: Error) -> Error {
         let error = error.on(&self.claim.resource);
-        if !self.unknown {
+        observe::not_asked(&self.claim, &error);
+        if self.unanswered == 0 {
             // Certainly no grant; a place in the queue, at most, is given up in the background.
             self.owing = self.waiter.queues();
             return error;
         }
-        if self.take_back().await.is_ok() {
-            return error
-                .without_effect()
-                .advise("the claim was taken back; ask again when the coordinator answers");
+        let (done, is_certain) = match self.take_back().await {
+            Ok(answer) => ("the claim was taken back", self.is_settled_by(&answer)),
+            Err(_) => ("taking the claim back is still tried in the background", false),
+        };
+        if is_certain {
+            return error.without_effect().advise(format!("{done}; ask again when the coordinator answers"));
         }
         error.unknown().advise(format!(
-            "if it was granted, the resource stays busy for up to {}; taking the claim back is still tried in the background",
+            "{done}; should it be granted all the same, the resource stays busy for up to {}",
             self.claim.ttl
         ))
     }
 
+    /// True when the answer to taking the claim back makes it certain that nothing of it stands, now or later. Within one
+    /// machine requests are applied in order. On a network one that was given up may arrive after the one that takes it
+    /// back: only the end of its grant shows that the one unanswered attempt has arrived.
+    fn is_settled_by(&self, answer: &Released) -> bool {
+        let in_order = self.client.coordinator().profile().clock == ClockRule::Boot;
+        in_order || self.unanswered == 1 && matches!(answer, Released::Ended)
+    }
+
     /// Takes back whatever this lease id has at the coordinator, and waits for the answer.
-    async fn take_back(&mut self) -> Result<(), Error> {
+    async fn take_back(&mut self) -> Result<Released, Error> {
         let call = self.client.coordinator().release(self.release());
         let answer = self.client.driver.bounded(CALL_LIMIT, "release", call).await;
-        answer.map(|_| self.owing = false)
+        answer.inspect(|_| self.owing = false)
     }
 
     fn release(&self) -> Release {
@@ -231,6 +277,9 @@ impl Acquisition {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         self.forget_wakes();
+        if self.waits {
+            self.meter().waiting(false);
+        }
         if self.owing {
             self.leave_to_the_driver();
         }
@@ -238,14 +287,19 @@ impl Drop for Acquisition {
 }
 
 /// Gives a lease into the driver's care.
-pub(crate) fn keep(client: Arc<Client>, holder: Holder, grant: &Grant) -> Lease {
+///
+/// `follows` is the TTL that was asked for when it is that of the settings.
+pub(crate) fn keep(client: Arc<Client>, holder: Holder, grant: &Grant, follows: Option<Ttl>) -> Lease {
     let core = &client.driver.core;
     let ttl = holder.policy().ttl();
-    let rule = client.coordinator().profile().clock;
-    let shared = Arc::new(Shared::new(holder, core.holder_id, rule, core.registry.next_sequence()));
+    let shared = Arc::new(Shared::new(holder, &client, follows.is_some()));
+    core.meter.held();
     if core.registry.register(&shared) {
         core.bell.notify_one();
     }
-    observe::granted(shared.identity(), core.holder_id, ttl, grant.after_lapse);
+    observe::granted(shared.identity(), core.holder_id, ttl, grant);
+    if let Some(asked) = follows {
+        client.tune_granted(&shared, asked);
+    }
     Lease::new(shared, client, grant)
 }

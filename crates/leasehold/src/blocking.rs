@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use crate::fence::{Fence, NotAdmitted};
 use crate::{ConnectBuilder, Ended, Error, LeaseHandle, LeaseRequest, NotAcquired, Outcome};
 
 thread_local! {
@@ -28,6 +29,7 @@ thread_local! {
 }
 
 /// True while this thread may block: a coordinator may then do on it what it would else hand to a thread of its own.
+#[cfg(feature = "sqlite")]
 pub(crate) fn may_block() -> bool {
     MAY_BLOCK.get() > 0
 }
@@ -145,6 +147,14 @@ impl From<crate::Lease> for Lease {
 }
 
 impl Lease {
+    /// As [`crate::Lease::seal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seal(&self, fence: &Fence) -> Result<(), NotAdmitted> {
+        block_on(self.0.seal(fence))
+    }
+
     /// As [`crate::Lease::release`].
     ///
     /// # Errors

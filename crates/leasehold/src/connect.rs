@@ -11,8 +11,14 @@ use leasehold_core::{Coordinator, Error, Kind, Label, Namespace, Ttl};
 
 use crate::{
     Leases,
-    coordinator::memory::{MemoryCoordinator, MemoryStore},
+    address::{Address, visible},
+    coordinator::{
+        memory::{MemoryCoordinator, MemoryStore},
+        network::Engine,
+    },
+    doctor::Finding,
     driver::ConnectFuture,
+    settings::Rules,
     sync::lock,
 };
 
@@ -32,6 +38,8 @@ pub enum Url {
         /// The namespace's bound, as this client knows it.
         max_ttl: Option<Ttl>,
     },
+    /// An engine behind a network, as in `postgres://host/db`.
+    Network(Box<Address>),
 }
 
 impl Default for Url {
@@ -60,23 +68,49 @@ impl Url {
         match scheme {
             "memory" => Ok(Self::Memory { name: rest.to_owned() }),
             "sqlite" => parse_sqlite(rest),
-            "postgres" | "postgresql" | "redis" | "rediss" | "redlock" | "etcd" => {
-                Err(Error::new(Kind::Unsupported, format!("this build has no {scheme} coordinator"))
-                    .advise("use sqlite:PATH on a single machine"))
+            _ if Engine::of_scheme(scheme).is_some() => {
+                let address = Address::parse(scheme, rest)?;
+                Engine::check(&address)?;
+                Ok(Self::Network(Box::new(address)))
             }
             _ => Err(Error::new(Kind::Invalid, format!("no engine is called {:?}", visible(scheme)))
-                .advise("known engines: sqlite, memory")),
+                .advise("known engines: sqlite, postgres, redis, redlock, etcd, memory")),
         }
     }
 
-    fn open(self, namespace: &Namespace) -> Result<Arc<dyn Coordinator>, Error> {
+    async fn open(self, namespace: Namespace) -> Result<Arc<dyn Coordinator>, Error> {
         match self {
+            Self::Network(address) => Engine::open(&address, namespace).await,
             Self::Memory { name } => {
                 static STORES: OnceLock<Mutex<HashMap<String, MemoryStore>>> = OnceLock::new();
                 let store = lock(STORES.get_or_init(Mutex::default)).entry(name).or_default().clone();
-                Ok(Arc::new(MemoryCoordinator::new(store, namespace.clone())))
+                Ok(Arc::new(MemoryCoordinator::new(store, namespace)))
             }
             Self::Sqlite { path, max_ttl } => open_sqlite(path, max_ttl, namespace),
+        }
+    }
+
+    /// Where it leads, without secrets; for people.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite { path: None, .. } => {
+                format!("sqlite:{}", visible(&crate::coordinator::sqlite::default_path().to_string_lossy()))
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// Looks at the deployment without changing it, on a runtime that has I/O.
+    pub(crate) async fn examine(self, namespace: &Namespace) -> Result<Vec<Finding>, Error> {
+        match self {
+            Self::Memory { .. } => Ok(vec![Finding::fine(
+                "memory",
+                "tokens",
+                "nothing outlives this process, its holders included",
+            )]),
+            Self::Sqlite { path, .. } => examine_sqlite(path, namespace),
+            Self::Network(address) => Engine::examine(&address, namespace).await,
         }
     }
 }
@@ -87,12 +121,9 @@ impl fmt::Display for Url {
             Self::Memory { name } => write!(f, "memory:{}", visible(name)),
             Self::Sqlite { path: None, .. } => f.write_str("sqlite:"),
             Self::Sqlite { path: Some(path), .. } => write!(f, "sqlite:{}", visible(&path.to_string_lossy())),
+            Self::Network(address) => address.fmt(f),
         }
     }
-}
-
-fn visible(text: &str) -> String {
-    text.chars().flat_map(char::escape_debug).collect()
 }
 
 fn parse_sqlite(rest: &str) -> Result<Url, Error> {
@@ -142,7 +173,7 @@ fn parse_sqlite(rest: &str) -> Result<Url, Error> {
 fn open_sqlite(
     path: Option<PathBuf>,
     max_ttl: Option<Ttl>,
-    namespace: &Namespace,
+    namespace: Namespace,
 ) -> Result<Arc<dyn Coordinator>, Error> {
     use tokio::runtime::Handle;
 
@@ -150,11 +181,23 @@ fn open_sqlite(
     let path = path.unwrap_or_else(default_path);
     // Called on the driver's runtime, which has I/O and lives as long as the coordinator.
     let options = Options { max_ttl, reactor: Handle::try_current().ok(), ..Options::default() };
-    Ok(Arc::new(SqliteCoordinator::open(&path, namespace.clone(), options)?))
+    Ok(Arc::new(SqliteCoordinator::open(&path, namespace, options)?))
+}
+
+#[cfg(feature = "sqlite")]
+fn examine_sqlite(path: Option<PathBuf>, namespace: &Namespace) -> Result<Vec<Finding>, Error> {
+    use crate::coordinator::sqlite::{default_path, examine};
+    examine(&path.unwrap_or_else(default_path), namespace)
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn open_sqlite(_: Option<PathBuf>, _: Option<Ttl>, _: &Namespace) -> Result<Arc<dyn Coordinator>, Error> {
+fn examine_sqlite(_: Option<PathBuf>, _: &Namespace) -> Result<Vec<Finding>, Error> {
+    Err(Error::new(Kind::Unsupported, "this build has no sqlite coordinator")
+        .advise("build with the feature `sqlite`"))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_: Option<PathBuf>, _: Option<Ttl>, _: Namespace) -> Result<Arc<dyn Coordinator>, Error> {
     Err(Error::new(Kind::Unsupported, "this build has no sqlite coordinator")
         .advise("build with the feature `sqlite`"))
 }
@@ -166,11 +209,12 @@ pub struct ConnectBuilder {
     url: String,
     namespace: Namespace,
     label: Option<Label>,
+    rules: Rules,
 }
 
 impl ConnectBuilder {
     pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), namespace: Namespace::default(), label: None }
+        Self { url: url.to_owned(), namespace: Namespace::default(), label: None, rules: Rules::default() }
     }
 
     /// The namespace; default `default`.
@@ -185,17 +229,24 @@ impl ConnectBuilder {
         self
     }
 
+    /// The settings of leases whose requests leave something open; they can be changed later ([`Leases::retune`]).
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
-    /// As [`Leases::connect`].
+    /// As [`Leases::connect`]; as [`Leases::retune`] for settings that this namespace refuses.
     pub async fn connect(self) -> Result<Leases, Error> {
         let url = Url::parse(&self.url)?;
         let label = self.label.unwrap_or_else(default_label);
         let namespace = self.namespace.clone();
-        let connect =
-            Box::new(move || -> ConnectFuture { Box::pin(std::future::ready(url.open(&namespace))) });
-        Leases::start(connect, self.namespace, label).await
+        let connect = Box::new(move || -> ConnectFuture { Box::pin(url.open(namespace)) });
+        let leases = Leases::start(connect, self.namespace, label).await?;
+        leases.retune(self.rules)?;
+        Ok(leases)
     }
 }
 
@@ -230,7 +281,7 @@ mod tests {
             ("sqlite:x?max_ttl=5", "unit"),
             ("sqlite::memory:", "a file's"),
             ("mysql://x", "no engine"),
-            ("redis://:secret@host", "no redis"),
+            ("redis:host", "has a host"),
         ] {
             let error = Url::parse(bad).unwrap_err().to_string();
             assert!(error.contains(word) && !error.contains("secret"), "{bad}: {error}");

@@ -3,19 +3,22 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Error, LeaseId, Resource, Token,
+    Error, HolderId, Label, LeaseId, Resource, Token, Ttl,
     backoff::Backoff,
     holder::{Belief, Loss, State},
-    record::{Gone, Grant, Released},
-    request::Release,
+    record::{Gone, Grant, Notice, Released},
+    request::{Release, Revocation},
     window::Reading,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    coordinator,
     driver::{CALL_LIMIT, Chore},
+    fence::{Fence, NotAdmitted, Pass, Refusal},
     leases::Client,
     outcome::{Ended, NotEnough},
+    preempt,
     shared::Shared,
 };
 
@@ -61,6 +64,16 @@ impl LeaseHandle {
     /// The grant's lease id.
     pub fn lease_id(&self) -> LeaseId {
         self.0.identity().lease_id
+    }
+
+    /// The span of this lease in `tracing`, with its resource, namespace, lease id, holder id, label and fencing token. Work that
+    /// is done inside it ([`tracing::Instrument`]) belongs to this grant in whatever collects spans, OpenTelemetry for one; and what
+    /// happens to the lease from then on, its loss above all, is told inside it.
+    ///
+    /// It is made at the first call, inside the span in which that is made, and is one and the same for all views of the lease. It
+    /// ends when all of them, and the work inside it, are gone. A lease whose span nobody asks for has none.
+    pub fn span(&self) -> tracing::Span {
+        self.0.span().clone()
     }
 
     /// Is it still mine, at this moment? Reads this machine's clocks each time; no I/O, no lock, no allocation.
@@ -165,6 +178,19 @@ impl LeaseHandle {
         });
     }
 
+    /// What a write under this lease shows at a [fence](crate::fence). Asks nothing and promises nothing: whether the write
+    /// counts is for the fence to say.
+    pub fn pass(&self) -> Pass {
+        self.0.pass()
+    }
+
+    /// The same with a number, higher at each call: for writes that are sent before the one before them was answered, so
+    /// that they cannot overtake each other. The numbers of a lease that was handed to another process begin anew there;
+    /// only one of the two may number.
+    pub fn numbered_pass(&self) -> Pass {
+        self.0.numbered_pass()
+    }
+
     /// What another process of this machine needs to act for this lease: who holds what, and since when its window counts.
     /// The lease stays in this process's care; see [`Lease::hand_off`].
     pub fn belief(&self) -> Belief {
@@ -182,6 +208,18 @@ impl LeaseHandle {
     /// **Cancel safety.** Dropping the future loses nothing: the next call answers at once.
     pub async fn closes_after(&self, known: Reading) -> Option<Reading> {
         self.0.moved_beyond(known).await
+    }
+}
+
+impl LeaseHandle {
+    pub(crate) fn holder_id(&self) -> HolderId {
+        self.0.holder_id()
+    }
+
+    /// The lease is handed over by somebody's wish: its release will say so.
+    pub(crate) fn yield_to(&self, by: &Label, reason: &Label) {
+        // The first wish that was agreed to is the one that counts.
+        let _ = self.0.yields_to.set(Notice { by: by.clone(), reason: reason.clone() });
     }
 }
 
@@ -204,6 +242,20 @@ impl Lease {
         }
     }
 
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The TTL that runs.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.handle.0.look(|holder, _| holder.policy().ttl().as_duration())
+    }
+
+    /// Sleeps on the client's timers, whatever executor polls this.
+    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+        self.client.driver.sleep(duration)
+    }
+
     /// A view for workers.
     pub fn handle(&self) -> LeaseHandle {
         self.handle.clone()
@@ -217,6 +269,39 @@ impl Lease {
     /// True when the previous holder ended uncleanly: it may have left work half done.
     pub fn after_lapse(&self) -> bool {
         self.after_lapse
+    }
+
+    /// Shuts every older holder of this resource out of `fence`. Call it once, **before** reading anything that the work will
+    /// write by; a fence in a database has a `seal` of its own for its connection.
+    ///
+    /// **Cancel safety.** Dropping the future leaves a seal that may or may not have been set; set it again.
+    ///
+    /// # Errors
+    /// [`NotAdmitted`]: do not read, do not write. Where the fence has seen a higher token than this lease's, the client
+    /// remembers that token, so that its next grant is above it.
+    pub async fn seal(&self, fence: &Fence) -> Result<(), NotAdmitted> {
+        let sealed = fence.seal(&self.pass()).await;
+        if let Some(stored) = sealed.as_ref().err().and_then(NotAdmitted::refusal).and_then(Refusal::stored) {
+            self.client.floors.raise(self.resource(), stored.token);
+        }
+        sealed
+    }
+
+    /// Another TTL from the next renewal on, without letting go. It never shortens what was granted: a shorter one counts from
+    /// where it ends later. The interval between renewals follows.
+    ///
+    /// # Errors
+    /// [`leasehold_core::Kind::Invalid`]: it is longer than the namespace allows, or does not go with the rest of the policy;
+    /// the old TTL stays.
+    pub fn set_ttl(&self, ttl: Ttl) -> Result<(), Error> {
+        let longest = self.client.coordinator().profile().max_ttl;
+        if ttl > longest {
+            return Err(coordinator::too_long(ttl, longest).on(self.resource()));
+        }
+        self.handle
+            .0
+            .change(|holder| (holder.set_ttl(ttl), None))
+            .map_err(|invalid| Error::from(invalid).on(self.resource()))
     }
 
     /// Ends the lease. Call it when the work has really ended.
@@ -255,6 +340,9 @@ impl Lease {
         if lost.as_ref().is_some_and(|loss| !may_stand(loss)) {
             self.concluded = true;
             return Ok(lost.map_or(Ended::Released, Ended::Lost));
+        }
+        if lost.is_none() {
+            self.tell_by_whose_wish().await;
         }
         let mut failures = 0;
         loop {
@@ -301,6 +389,21 @@ impl Lease {
         })
     }
 
+    /// A holder that was asked to hand over marks its grant so just before it ends it. The release then ends it as it would
+    /// any other, and the history says by whose wish. A mark that could not be set is no reason to hold on.
+    async fn tell_by_whose_wish(&self) {
+        let Some(Notice { by, reason }) = self.handle.0.yields_to.get().cloned() else { return };
+        let mark = Revocation {
+            resource: self.resource().clone(),
+            token: self.token(),
+            by,
+            reason: preempt::reason(&reason),
+            now: false,
+        };
+        let call = self.client.coordinator().revoke(mark);
+        let _ = self.client.driver.bounded(CALL_LIMIT, "revocation", call).await;
+    }
+
     fn release_request(&self, succeeded: bool) -> Release {
         self.handle.0.look(|holder, _| holder.release_request(succeeded))
     }
@@ -342,14 +445,7 @@ impl Drop for Lease {
 /// True when the coordinator may still have the grant of a lease that was lost for this reason. Its holder is done with
 /// it, so it is ended there too; the request names lease id and token and can hit no successor.
 fn may_stand(loss: &Loss) -> bool {
-    matches!(
-        loss,
-        Loss::WindowClosed
-            | Loss::MaxHold
-            | Loss::NoProgress
-            | Loss::Revoked { .. }
-            | Loss::StoreClockStepped
-    )
+    matches!(loss, Loss::WindowClosed | Loss::MaxHold | Loss::NoProgress | Loss::Revoked { .. })
 }
 
 fn how_it_ended(answer: Released) -> Ended {

@@ -1,21 +1,32 @@
 //! The client: one namespace on one coordinator, and the driver that keeps its leases.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use arc_swap::ArcSwap;
 use leasehold_core::{
     Coordinator, Error, HolderId, Label, Namespace, Resource, Token,
     profile::Profile,
-    record::{Inspection, Page, Prepared, Released, Renewed, Revoked},
-    request::{Listing, Preparation, Release, Renewal, Revocation},
+    record::{Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked},
+    request::{Listing, Preparation, Purge, Release, Renewal, Revocation},
+    window::ClockRule,
 };
 
 use crate::{
+    clock,
     connect::{ConnectBuilder, Url},
-    driver::{CALL_LIMIT, Driver},
+    driver::{CALL_LIMIT, Driver, since},
     floors::Floors,
-    random,
+    observe, random,
     request::LeaseRequest,
+    settings::Rules,
+    vitals::Vitals,
 };
+
+/// Between two reads of a measurement (ours: a hundred a second are no load for any engine).
+const BETWEEN_PROBES: Duration = Duration::from_millis(10);
 
 /// A connection to a coordinator, for one namespace. Cheap to clone; clones share everything.
 ///
@@ -31,7 +42,11 @@ pub(crate) struct Client {
     pub(crate) driver: Driver,
     pub(crate) label: Label,
     pub(crate) floors: Floors,
-    namespace: Namespace,
+    pub(crate) namespace: Namespace,
+    /// The settings in force.
+    pub(crate) rules: ArcSwap<Rules>,
+    /// Locked by whoever changes them, and by whoever lets a lease have them: each lease ends up with the last.
+    pub(crate) retuning: Mutex<()>,
 }
 
 impl Client {
@@ -88,8 +103,15 @@ impl Leases {
         namespace: Namespace,
         label: Label,
     ) -> Result<Self, Error> {
-        let driver = Driver::start(connect, random::holder_id()?).await?;
-        Ok(Self { client: Arc::new(Client { driver, label, floors: Floors::default(), namespace }) })
+        let driver = Driver::start(connect, random::holder_id()?, namespace.clone()).await?;
+        observe::connected(driver.core.holder_id, &label, &namespace, driver.core.coordinator.profile());
+        let (floors, rules, retuning) = (Floors::default(), ArcSwap::default(), Mutex::default());
+        Ok(Self::of(Arc::new(Client { driver, label, floors, namespace, rules, retuning })))
+    }
+
+    /// The handle of a client.
+    pub(crate) fn of(client: Arc<Client>) -> Self {
+        Self { client }
     }
 
     /// A lease on `resource`, to be configured and acquired. Nothing is asked yet; a name that is no name is refused then.
@@ -122,7 +144,32 @@ impl Leases {
         self.client.driver.core.registry.len()
     }
 
-    /// Tells the client a token that somebody has seen for `resource` (a fence's answer, say): no grant below it is used.
+    /// What this client has measured so far, since it connected: round trips, pauses of this process, work. The TTL is derived
+    /// from such figures ([`crate::core::derive_ttl`]).
+    pub fn vitals(&self) -> Vitals {
+        self.client.driver.core.meter.vitals()
+    }
+
+    /// Measures round trips and pauses of this process for a while: one cheap read after the other, ten milliseconds apart.
+    /// What comes of it is in [`Leases::vitals`], together with what was measured before.
+    ///
+    /// **Cancel safety.** Dropping the future only stops the measuring.
+    ///
+    /// # Errors
+    /// What the coordinator says when it cannot be asked.
+    pub async fn measure(&self, time: Duration) -> Result<Vitals, Error> {
+        let started = clock::read(ClockRule::Boot);
+        let probe = Resource::new("leasehold-measures-round-trips")?;
+        while since(started) < time {
+            self.inspect(&probe).await?;
+            let lain_down = clock::read(ClockRule::Boot);
+            self.client.driver.sleep(BETWEEN_PROBES).await;
+            self.client.driver.core.meter.woken(since(lain_down).saturating_sub(BETWEEN_PROBES));
+        }
+        Ok(self.vitals())
+    }
+
+    /// Tells the client a token that somebody has seen for `resource` (a fence's answer, say): no grant that is not above it is used.
     pub fn raise_floor(&self, resource: &Resource, token: Token) {
         self.client.floors.raise(resource, token);
     }
@@ -134,6 +181,16 @@ impl Leases {
     pub async fn inspect(&self, resource: &Resource) -> Result<Inspection, Error> {
         let call = self.client.coordinator().inspect(resource.clone());
         self.read("look at a resource", call).await
+    }
+
+    /// Reads the grants of one resource that have ended, the latest first; as many as the engine remembers, at least
+    /// [`Past::KEPT`]. One that expired and was not found so yet is among them.
+    ///
+    /// # Errors
+    /// [`leasehold_core::Kind::Unsupported`] on an engine that keeps no history; what the coordinator says when it cannot be
+    /// asked.
+    pub async fn history(&self, resource: &Resource) -> Result<Vec<Past>, Error> {
+        self.read("look at a history", self.client.coordinator().history(resource.clone())).await
     }
 
     /// Reads a page of resources.
@@ -177,9 +234,25 @@ impl Leases {
     /// # Errors
     /// As [`Leases::revoke`].
     pub async fn release_once(&self, release: Release) -> Result<Released, Error> {
-        let resource = release.resource.clone();
-        let call = self.client.coordinator().release(release);
-        self.client.driver.bounded(CALL_LIMIT, "release", call).await.map_err(|error| error.on(&resource))
+        let call = self.client.coordinator().release(release.clone());
+        let answer = self.client.driver.bounded(CALL_LIMIT, "release", call).await;
+        let answer = answer.map_err(|error| error.on(&release.resource))?;
+        observe::released_by_name(&release, self.client.holder_id(), &answer);
+        Ok(answer)
+    }
+
+    /// Looks at some resources, as many as the engine takes in one step, and forgets those that nobody has used for
+    /// [`Purge::IDLE`], a week. Clients do so by themselves now and then; this is for who wants it done. Ask again after
+    /// [`Purged::next`] until there is none.
+    ///
+    /// **Cancel safety.** Dropping the future leaves some resources forgotten or not, and nothing else.
+    ///
+    /// # Errors
+    /// [`leasehold_core::Kind::Unsupported`] on an engine that has no such housekeeping; what the coordinator says when it
+    /// cannot be asked.
+    pub async fn purge(&self, purge: Purge) -> Result<Purged, Error> {
+        let call = self.client.coordinator().purge(purge);
+        self.client.driver.bounded(CALL_LIMIT, "purge", call).await
     }
 
     /// Makes the namespace, or changes its settings.
@@ -207,9 +280,19 @@ impl Leases {
         }
     }
 
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
     /// The coordinator's URL of the default place, for programs that show it.
     pub fn default_url() -> Url {
         Url::default()
+    }
+
+    /// Sleeps on the client's timers, whatever executor polls this.
+    #[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+    pub(crate) async fn pause(&self, duration: Duration) {
+        self.client.driver.sleep(duration).await;
     }
 
     async fn read<T>(

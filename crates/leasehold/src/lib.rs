@@ -23,21 +23,40 @@
 //! Programs without an async runtime use [`blocking`].
 
 mod acquisition;
+pub mod address;
 pub mod blocking;
 pub mod clock;
 mod connect;
 pub mod coordinator;
+pub mod doctor;
 mod driver;
+// An effect is in a database: without one there is nothing to do.
+#[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+pub mod effects;
+pub mod election;
+pub mod fence;
 mod floors;
 mod fork;
+pub mod guarantees;
 mod lease;
 mod leases;
+mod meter;
+pub mod metric;
 mod observe;
 mod outcome;
+pub mod preempt;
 mod random;
 mod request;
+#[cfg(any(feature = "postgres", feature = "redis", all(feature = "webhook", feature = "sqlite")))]
+mod room;
+pub mod settings;
 mod shared;
+pub mod skip;
 mod sync;
+#[cfg(feature = "tls")]
+pub mod tls;
+mod vitals;
+pub mod worker;
 
 pub use connect::{ConnectBuilder, Url};
 pub use lease::{Lease, LeaseHandle};
@@ -49,3 +68,5 @@ pub use leasehold_core::{
 pub use leases::Leases;
 pub use outcome::{Done, Ended, NotAcquired, NotEnough, Outcome};
 pub use request::LeaseRequest;
+pub use vitals::{Vital, Vitals};
+pub use worker::Worker;

@@ -20,6 +20,7 @@ use crate::{
     leases::Client,
     outcome::{NotAcquired, Outcome},
     random,
+    settings::Limit,
 };
 
 /// A lease to be acquired. Made by [`crate::Leases::lease`]; every setting has a default.
@@ -28,8 +29,9 @@ use crate::{
 pub struct LeaseRequest {
     client: Arc<Client>,
     resource: Result<Resource, Invalid>,
-    ttl: Result<Ttl, Invalid>,
-    wait: Wait,
+    /// `None`: that of the client's settings; so is the wait.
+    ttl: Option<Result<Ttl, Invalid>>,
+    wait: Option<Wait>,
     backoff: Backoff,
     once_per: Option<Duration>,
     settings: Settings,
@@ -37,7 +39,7 @@ pub struct LeaseRequest {
 
 /// What the policy is built from once the TTL is known.
 #[derive(Clone, Copy, Debug, Default)]
-struct Settings {
+pub(crate) struct Settings {
     renew_every: Option<Duration>,
     margin: Option<Margin>,
     lock_delay: Option<Duration>,
@@ -56,41 +58,77 @@ impl Settings {
     }
 }
 
+/// What of a lease comes from the client's settings, where the request says nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Follow {
+    pub(crate) ttl: bool,
+    max_hold: bool,
+    settings: Settings,
+}
+
+impl Follow {
+    /// The policy of a lease that is granted now: its hold limit is the one in force now.
+    pub(crate) fn policy(&self, asked: Policy, client: &Client, resource: &Resource) -> Policy {
+        if !self.max_hold {
+            return asked;
+        }
+        let settings = self.settings.tuned(client, resource);
+        // Settings that do not go with the request: it goes on as it was asked for.
+        settings.policy(asked.ttl()).unwrap_or(asked)
+    }
+}
+
+impl Settings {
+    /// With the hold limit of the client's settings, where there is none of its own.
+    fn tuned(self, client: &Client, resource: &Resource) -> Self {
+        let limit = match client.rules.load().of(resource).max_hold {
+            Some(Limit::After(limit)) => Some(limit),
+            Some(Limit::None) | None => None,
+        };
+        Self { max_hold: self.max_hold.or(limit), ..self }
+    }
+}
+
 impl LeaseRequest {
     pub(crate) fn new(client: Arc<Client>, resource: &str) -> Self {
         Self {
             client,
             resource: Resource::new(resource),
-            ttl: Ok(Ttl::DEFAULT),
-            wait: Wait::No,
+            ttl: None,
+            wait: None,
             backoff: Backoff::default(),
             once_per: None,
             settings: Settings::default(),
         }
     }
 
-    /// How long the grant lasts without renewal: 50 ms … the namespace's bound; default 30 s. After a crash of the holder,
-    /// others wait this long.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// How long the grant lasts without renewal: 50 ms … the namespace's bound; default that of the
+    /// [settings](crate::Leases::retune), else 30 s. After a crash of the holder, others wait this long. What is set here is the
+    /// last word: leave it out where the settings shall count.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Ttl::new(ttl);
+        self.ttl = Some(Ttl::new(ttl));
         self
     }
 
-    /// Waits up to this long, in a queue; default: try once.
+    /// Waits up to this long, in a queue; default: as the [settings](crate::Leases::retune) say, else try once.
     pub fn wait(mut self, limit: Duration) -> Self {
-        self.wait = Wait::For(limit);
+        self.wait = Some(Wait::For(limit));
         self
     }
 
     /// Waits until granted or cancelled.
     pub fn wait_forever(mut self) -> Self {
-        self.wait = Wait::Forever;
+        self.wait = Some(Wait::Forever);
         self
     }
 
     /// Waits as told.
     pub fn waiting(mut self, wait: Wait) -> Self {
-        self.wait = wait;
+        self.wait = Some(wait);
         self
     }
 
@@ -126,7 +164,8 @@ impl LeaseRequest {
         self
     }
 
-    /// The lease is lost when it has been held for this long, renewals and all; default no limit.
+    /// The lease is lost when it has been held for this long, renewals and all; default that of the
+    /// [settings](crate::Leases::retune) when it is granted, else no limit.
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.settings.max_hold = Some(limit);
         self
@@ -167,8 +206,15 @@ impl LeaseRequest {
     /// for up to the TTL. [`leasehold_core::Kind::Corrupt`] when the coordinator granted a token that is not above every known one.
     pub async fn attempt(self) -> Result<Outcome, Error> {
         let Self { client, resource, ttl, wait, backoff, once_per, settings } = self;
-        let (resource, ttl) = (resource?, ttl?);
-        let policy = settings.policy(ttl).map_err(|invalid| Error::from(invalid).on(&resource))?;
+        let resource = resource?;
+        let follow = Follow { ttl: ttl.is_none(), max_hold: settings.max_hold.is_none(), settings };
+        let tuning = client.rules.load().of(&resource);
+        let ttl = ttl.unwrap_or_else(|| Ok(tuning.ttl.unwrap_or_default()))?;
+        let wait = wait.or(tuning.wait).unwrap_or(Wait::No);
+        let policy = settings
+            .tuned(&client, &resource)
+            .policy(ttl)
+            .map_err(|invalid| Error::from(invalid).on(&resource))?;
         let profile = client.coordinator().profile();
         let claim = Claim {
             lease_id: random::lease_id()?,
@@ -184,7 +230,7 @@ impl LeaseRequest {
         claim.check().map_err(|invalid| Error::from(invalid).on(&claim.resource))?;
         let now = clock::read(profile.clock);
         let waiter = Waiter::new(wait, backoff, profile.capabilities.wakes, profile.clock, now);
-        Acquisition::new(client, claim, policy, waiter).run().await
+        Acquisition::new(client, claim, policy, follow, waiter).run().await
     }
 
     /// Goes on with a lease that another process of this machine has handed off ([`Lease::hand_off`]). Renews at once.
@@ -204,6 +250,7 @@ impl LeaseRequest {
         let rule = self.client.coordinator().profile().clock;
         let holder =
             Holder::resumed(belief, policy, rule, clock::read(rule)).map_err(|_| Loss::WindowClosed)?;
-        Ok(keep(self.client, holder, &grant))
+        // Its TTL is its own: whoever handed it off has said so.
+        Ok(keep(self.client, holder, &grant, None))
     }
 }

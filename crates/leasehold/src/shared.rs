@@ -8,21 +8,24 @@
 use std::{
     pin::pin,
     sync::{
-        Mutex, OnceLock,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use leasehold_core::{
-    HolderId, Ttl,
+    HolderId, Label, Namespace, Ttl,
+    fence::{OpSeq, Pass},
     holder::{Holder, Identity, Loss, State, Transition},
+    record::Notice,
     window::{ClockRule, Reading},
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
-use crate::{clock, fork, observe, sync::lock};
+use crate::{clock, fork, leases::Client, meter::Meter, observe, sync::lock};
 
 /// A transition that is still to be told.
 #[derive(Debug)]
@@ -34,12 +37,22 @@ pub(crate) struct News {
 #[derive(Debug)]
 pub(crate) struct Shared {
     identity: Identity,
+    namespace: Namespace,
+    label: Label,
+    /// The number of the last write that took one.
+    op_seq: AtomicU64,
     holder_id: HolderId,
     rule: ClockRule,
     generation: u32,
+    meter: Arc<Meter>,
+    opened: Reading,
     holder: Mutex<Holder>,
     state: watch::Sender<State>,
     cancel: OnceLock<CancellationToken>,
+    /// The span of this lease, once somebody has asked for it.
+    span: OnceLock<Span>,
+    /// By whose wish it is handed over, once its holder has agreed.
+    pub(crate) yields_to: OnceLock<Notice>,
     /// Rung when the local deadline has moved on, or can move no more.
     moved: Notify,
     /// False once work must stop: the fast answer to "is it still mine?".
@@ -51,34 +64,90 @@ pub(crate) struct Shared {
     pub(crate) scheduled_ns: AtomicU64,
     /// The mean time between renewals.
     pub(crate) renew_every: Duration,
+    /// True when its TTL is that of the settings, also when they change.
+    pub(crate) follows: bool,
     /// Order of registration; leases registered together are renewed together.
     pub(crate) sequence: u64,
 }
 
 impl Shared {
-    pub(crate) fn new(holder: Holder, holder_id: HolderId, rule: ClockRule, sequence: u64) -> Self {
+    pub(crate) fn new(holder: Holder, client: &Client, follows: bool) -> Self {
         let closes = holder.window().closes();
+        let core = &client.driver.core;
         Self {
             identity: holder.identity().clone(),
-            holder_id,
-            rule,
+            namespace: client.namespace.clone(),
+            label: client.label.clone(),
+            op_seq: AtomicU64::new(0),
+            holder_id: core.holder_id,
+            rule: core.coordinator.profile().clock,
             generation: fork::generation(),
+            meter: core.meter.clone(),
+            opened: holder.opened(),
+            follows,
             renew_every: holder.policy().renew_every(),
             state: watch::Sender::new(holder.state().clone()),
             holder: Mutex::new(holder),
             cancel: OnceLock::new(),
+            span: OnceLock::new(),
+            yields_to: OnceLock::new(),
             moved: Notify::new(),
             live: AtomicBool::new(true),
             close_boot_ns: AtomicU64::new(closes.boot_ns),
             close_raw_ns: AtomicU64::new(closes.raw_ns),
             close_real_ns: AtomicU64::new(closes.real_ns),
             scheduled_ns: AtomicU64::new(u64::MAX),
-            sequence,
+            sequence: core.registry.next_sequence(),
+        }
+    }
+
+    /// What a write under this lease shows at a fence.
+    pub(crate) fn pass(&self) -> Pass {
+        let Identity { resource, token, lease_id, .. } = &self.identity;
+        Pass::new(self.namespace.clone(), resource.clone(), *token, *lease_id).held_by(self.label.clone())
+    }
+
+    /// The same, with the next number.
+    pub(crate) fn numbered_pass(&self) -> Pass {
+        let last = self.op_seq.fetch_add(1, Ordering::Relaxed);
+        // 2^53 writes at a million a second take 285 years.
+        match OpSeq::new(last.saturating_add(1)) {
+            Ok(op_seq) => self.pass().numbered(op_seq),
+            Err(_) => self.pass(),
         }
     }
 
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    pub(crate) fn holder_id(&self) -> HolderId {
+        self.holder_id
+    }
+
+    /// The one span of this lease. It ends when the lease and all who have it are gone.
+    pub(crate) fn span(&self) -> &Span {
+        self.span.get_or_init(|| {
+            let Identity { resource, token, lease_id, .. } = &self.identity;
+            tracing::info_span!(
+                target: "leasehold",
+                "lease",
+                resource = resource.as_str(),
+                namespace = self.namespace.as_str(),
+                %lease_id,
+                holder_id = %self.holder_id,
+                label = self.label.as_str(),
+                fencing_token = token.get(),
+            )
+        })
+    }
+
+    /// Tells something of this lease, inside its span where there is one.
+    pub(crate) fn inside(&self, tell: impl FnOnce()) {
+        match self.span.get() {
+            Some(span) => span.in_scope(tell),
+            None => tell(),
+        }
     }
 
     /// Which clocks count.
@@ -129,7 +198,20 @@ impl Shared {
         if matches!(news.transition.to, State::Lost(_)) {
             self.cancel.get().inspect(|cancel| cancel.cancel());
         }
-        observe::transition(&self.identity, self.holder_id, news.ttl, &news.transition);
+        self.count(&news.transition);
+        self.inside(|| observe::transition(&self.identity, self.holder_id, news.ttl, &news.transition));
+    }
+
+    /// The end of a lease's working life is counted once: nothing leads back into it.
+    fn count(&self, transition: &Transition) {
+        if !transition.from.may_work() {
+            return;
+        }
+        match &transition.to {
+            State::Lost(loss) => self.meter.lost(loss),
+            State::Releasing => self.meter.worked(self.rule.elapsed(self.opened, self.now())),
+            _ => {}
+        }
     }
 
     /// Lets time act, then reads the machine.

@@ -32,3 +32,10 @@ fn the_blocking_program_is_refused_a_second_lease() {
     let said = run("blocking");
     assert!(said.contains("refused, as it should be") && said.ends_with("Released\n"), "{said}");
 }
+
+#[test]
+fn the_payment_that_is_asked_for_three_times_happens_once() {
+    let said = run("pay_once");
+    assert!(said.contains("attempt 3: {\"balance\":70} (replayed: true)"), "{said}");
+    assert!(said.ends_with("refused\nevents to publish: 1\n"), "{said}");
+}

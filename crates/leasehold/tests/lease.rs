@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{client, eventually, faulty, free, ms};
+use common::{client, distant, eventually, faulty, free, ms};
 use leasehold::{
     Ended, Kind, Label, Loss, NotAcquired, NotEnough, Outcome, Refusal, Resource, State, blocking::block_on,
     coordinator::memory::MemoryStore,
@@ -193,6 +193,21 @@ async fn an_unknown_outcome_without_a_wait_is_taken_back_and_becomes_certain() {
 }
 
 #[tokio::test]
+async fn on_a_network_only_the_end_of_its_grant_makes_an_unknown_claim_certain() {
+    let store = MemoryStore::default();
+    let (leases, faults) = distant(&store).await;
+    let attempt = async || leases.lease("r").ttl(Duration::from_secs(7)).attempt().await.unwrap_err();
+    faults.lose_acquire_answers.store(1, Ordering::SeqCst);
+    assert_eq!(attempt().await.kind(), Kind::Unavailable, "the grant was there, and was ended");
+    // Nothing was there to take back: the request may still be on its way, and be granted when it arrives.
+    faults.hold_up_acquires.store(1, Ordering::SeqCst);
+    let error = attempt().await;
+    assert_eq!(error.kind(), Kind::Unknown);
+    assert!(error.to_string().contains("was taken back; should it be granted all the same"), "{error}");
+    assert!(error.to_string().contains("7s"), "{error}");
+}
+
+#[tokio::test]
 async fn an_unknown_outcome_that_cannot_be_taken_back_stays_unknown_and_says_for_how_long() {
     let store = MemoryStore::default();
     let (leases, faults) = faulty(&store).await;
@@ -244,6 +259,21 @@ async fn futures_poll<T>(mut future: std::pin::Pin<&mut impl Future<Output = T>>
         std::task::Poll::Pending => std::task::Poll::Ready(None),
     })
     .await
+}
+
+#[test]
+fn dropping_a_guard_waits_for_nobody() {
+    let store = MemoryStore::default();
+    let (leases, faults) = block_on(faulty(&store));
+    let held = block_on(leases.lease("r").acquire()).unwrap();
+    // No release is answered from now on.
+    faults.silent.store(true, Ordering::SeqCst);
+    let since = leasehold_testkit::clock::Stopwatch::start();
+    drop(held);
+    let took = since.elapsed();
+    // Whoever waited for the answer would have given up only after the five seconds that a call may take.
+    assert!(took < ms(2_500), "dropping took {took:?}");
+    faults.silent.store(false, Ordering::SeqCst);
 }
 
 #[test]

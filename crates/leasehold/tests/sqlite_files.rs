@@ -169,20 +169,52 @@ fn a_newer_format_asks_for_an_upgrade() {
     assert!(error.to_string().contains("upgrade"), "{error}");
 }
 
+/// As it was before tokens were set aside for heirs.
+#[tokio::test]
+async fn a_file_of_the_first_format_is_brought_up_to_date_and_keeps_its_leases() {
+    let place = Place::new();
+    let held = claim(1);
+    let grant = granted(&place.open(), held.clone()).await;
+    place.sql(
+        "ALTER TABLE slot DROP COLUMN heir; ALTER TABLE slot DROP COLUMN ends; DROP TABLE past; PRAGMA user_version = 1",
+    );
+    let coordinator = place.open();
+    let version = Connection::open(place.path())
+        .unwrap()
+        .query_row("PRAGMA user_version", [], |row| row.get::<_, i32>(0));
+    assert_eq!(version, Ok(2));
+    let next = Claim { queue: true, ..claim(2) };
+    assert!(matches!(coordinator.acquire(next.clone()).await.unwrap(), Acquired::Busy(_)));
+    let release = Release {
+        resource: held.resource.clone(),
+        lease_id: held.lease_id,
+        token: Some(grant.token),
+        succeeded: false,
+    };
+    assert_eq!(coordinator.release(release).await.unwrap(), Released::Ended);
+    let _ = coordinator.next_wake().await;
+    assert!(granted(&coordinator, next).await.token > grant.token);
+    drop(place.open());
+}
+
 #[tokio::test]
 async fn damage_is_reported_as_such() {
     let place = Place::new();
     granted(&place.open(), claim(1)).await;
     place.sql("PRAGMA wal_checkpoint(TRUNCATE)");
     let mut bytes = fs::read(place.path()).unwrap();
-    bytes[4096..].fill(0xA5);
-    fs::write(place.path(), bytes).unwrap();
-    let error = match place.try_open() {
-        Err(error) => error,
-        Ok(coordinator) => coordinator.acquire(claim(2)).await.unwrap_err(),
-    };
-    assert_eq!(error.kind(), Kind::Corrupt, "{error}");
-    assert!(error.to_string().contains("restore"), "{error}");
+    let whole = bytes.clone();
+    bytes[1024..].fill(0xA5);
+    for damaged in [bytes, whole[..whole.len() / 2].to_vec()] {
+        fs::write(place.path(), &damaged).unwrap();
+        let error = match place.try_open() {
+            Err(error) => error,
+            Ok(coordinator) => coordinator.acquire(claim(2)).await.unwrap_err(),
+        };
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        assert!(error.to_string().contains("restore"), "{error}");
+        assert!(fs::read(place.path()).unwrap() == damaged, "it is left as it is");
+    }
 }
 
 #[tokio::test]

@@ -147,15 +147,24 @@ fn a_full_disk_is_said_and_takes_nothing_away() {
 }
 
 #[test]
-fn killed_processes_never_overlap_with_their_successors_and_tokens_rise() {
+fn killed_and_stopped_processes_never_overlap_with_their_successors_and_tokens_rise() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("leases.db");
     let mut workers: Vec<_> = (0..6).map(|_| Process::start("work", &file)).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    for round in 0..12 {
-        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(250)).await });
-        workers[round % 6].kill();
-        workers[round % 6] = Process::start("work", &file);
+    let pause = |ms: u64| runtime.block_on(async { tokio::time::sleep(Duration::from_millis(ms)).await });
+    for round in 0..18 {
+        pause(200);
+        let worker = &mut workers[round % 6];
+        if round % 3 == 2 {
+            // Wherever it is: holding, woken to inherit, or in the middle of a commit.
+            worker.signal(nix::sys::signal::Signal::SIGSTOP);
+            pause(400);
+            worker.signal(nix::sys::signal::Signal::SIGCONT);
+        } else {
+            worker.kill();
+            *worker = Process::start("work", &file);
+        }
     }
     drop(workers);
     let log = std::fs::read_to_string(file.with_extension("log")).unwrap();

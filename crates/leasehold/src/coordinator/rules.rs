@@ -34,14 +34,16 @@ pub(crate) fn check_renewal(renewal: &Renewal, slot: &Slot, max_ttl: Ttl) -> Res
 }
 
 fn check_ttl(ttl: Ttl, max_ttl: Ttl) -> Result<(), Error> {
-    if ttl <= max_ttl {
-        return Ok(());
-    }
-    Err(Error::new(
+    if ttl <= max_ttl { Ok(()) } else { Err(too_long(ttl, max_ttl)) }
+}
+
+/// The refusal of a TTL above the namespace's bound.
+pub(crate) fn too_long(ttl: Ttl, max_ttl: Ttl) -> Error {
+    Error::new(
         Kind::Invalid,
         format!("TTL {ttl} is above the longest that this namespace allows ({max_ttl})"),
     )
-    .advise("ask for a shorter TTL and renew, or raise the bound with `leasehold init --max-ttl`"))
+    .advise("ask for a shorter TTL and renew, or raise the bound with `leasehold init --max-ttl`")
 }
 
 /// Refuses a page that is out of bounds.

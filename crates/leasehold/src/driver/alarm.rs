@@ -9,6 +9,8 @@ use nix::sys::{
 };
 use tokio::net::unix::pipe::Receiver;
 
+use crate::clock;
+
 /// One alarm, set to a moment.
 #[derive(Debug)]
 pub(super) struct Alarm {
@@ -44,12 +46,14 @@ impl Alarm {
         debug_assert!(set.is_ok(), "a timer of ours takes every time: {set:?}");
     }
 
-    /// Ready when the moment has come.
-    pub(super) async fn rings(&mut self) {
+    /// Ready when the moment has come. How late that is: whatever kept this thread from running.
+    pub(super) async fn rings(&mut self) -> Duration {
+        let at_ns = self.at_ns;
         if self.watched.readable().await.is_ok() {
             // What is read is how often it rang; the state of the leases says what is due.
             let _ = self.watched.try_read(&mut [0; 8]);
             self.at_ns = u64::MAX;
         }
+        Duration::from_nanos((clock::boot_us() * 1_000).saturating_sub(at_ns))
     }
 }

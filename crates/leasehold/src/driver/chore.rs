@@ -4,11 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{backoff::Backoff, request::Release};
+use leasehold_core::{backoff::Backoff, request::Release, window::ClockRule};
 
-use crate::observe;
+use crate::{clock, observe};
 
-use super::{CALL_LIMIT, Core, no_answer};
+use super::{CALL_LIMIT, Core, no_answer, since};
 
 /// A release to be sent.
 #[derive(Debug)]
@@ -24,10 +24,12 @@ pub(super) async fn work_off(core: Arc<Core>, chore: Chore) {
     let mut last = None;
     let attempts = async {
         for attempt in 0.. {
+            let sent = clock::read(ClockRule::Boot);
             let answer = tokio::time::timeout(CALL_LIMIT, core.coordinator.release(release.clone())).await;
-            match answer
-                .unwrap_or_else(|_| Err(no_answer("release", CALL_LIMIT, &core.coordinator.profile().place)))
-            {
+            let answer = answer
+                .unwrap_or_else(|_| Err(no_answer("release", CALL_LIMIT, &core.coordinator.profile().place)));
+            core.meter.called("release", answer.as_ref().err(), since(sent));
+            match answer {
                 Ok(_) => return true,
                 Err(error) if error.is_transient() => last = Some(error),
                 Err(error) => {

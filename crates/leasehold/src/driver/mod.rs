@@ -16,6 +16,7 @@ mod alarm;
 mod chore;
 mod registry;
 mod renew;
+mod steps;
 
 use std::{
     sync::{
@@ -26,18 +27,23 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{Coordinator, Error, HolderId, Kind, record::Wake};
+use leasehold_core::{
+    Coordinator, Error, HolderId, Kind, Namespace,
+    record::Wake,
+    window::{ClockRule, Reading},
+};
 use tokio::{
     runtime::{Builder, Handle},
     sync::{Notify, oneshot, watch},
     task::LocalSet,
 };
 
-use crate::random::Jitter;
+use crate::{clock, meter::Meter, random::Jitter};
 
 use alarm::Alarm;
 pub(crate) use chore::Chore;
 pub(crate) use registry::Registry;
+use steps::Steps;
 
 /// No single call may take longer than this (ours: several times a healthy engine's worst day, below a default TTL).
 pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(5);
@@ -51,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) jitter: Jitter,
     pub(crate) holder_id: HolderId,
+    pub(crate) meter: Arc<Meter>,
     /// Rung when the driver must look again before its alarm.
     pub(crate) bell: Notify,
     closing: AtomicBool,
@@ -73,11 +80,15 @@ impl Driver {
     ///
     /// # Errors
     /// What `connect` answers; [`Kind::Unavailable`] when the operating system gives no thread.
-    pub(crate) async fn start(connect: Connect, holder_id: HolderId) -> Result<Self, Error> {
+    pub(crate) async fn start(
+        connect: Connect,
+        holder_id: HolderId,
+        namespace: Namespace,
+    ) -> Result<Self, Error> {
         let (tell, told) = oneshot::channel();
         let (over, finished) = watch::channel(false);
         let spawned = thread::Builder::new().name("leasehold-driver".to_owned()).spawn(move || {
-            main(connect, holder_id, tell);
+            main(connect, holder_id, &namespace, tell);
             over.send_replace(true);
         });
         spawned.map_err(|reason| no_thread(&reason))?;
@@ -90,6 +101,11 @@ impl Driver {
     pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
         let _context = self.runtime.enter();
         tokio::time::sleep(duration)
+    }
+
+    /// Runs something on the driver's runtime, which ends with the client.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(future));
     }
 
     /// Ready after `duration`, or when the driver has ended: unlike [`Driver::sleep`] it may outlive the driver, whose
@@ -112,12 +128,15 @@ impl Driver {
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let mut call = std::pin::pin!(call);
+        let sent = clock::read(ClockRule::Boot);
         // Most calls on a local engine are answered before a timer would be worth arming.
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
             answer = &mut call => answer,
             () = self.sleep(limit) => Err(no_answer(what, limit, &self.core.coordinator.profile().place)),
-        }
+        };
+        self.core.meter.called(what, answer.as_ref().err(), since(sent));
+        answer
     }
 
     /// Leaves work for the driver.
@@ -152,7 +171,7 @@ fn no_thread(reason: &std::io::Error) -> Error {
 type Connected = Result<(Arc<Core>, Handle), Error>;
 
 /// The thread: connects, tells, and turns until it is closed.
-fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>) {
+fn main(connect: Connect, holder_id: HolderId, namespace: &Namespace, tell: oneshot::Sender<Connected>) {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(reason) => {
@@ -162,7 +181,7 @@ fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>)
     };
     let local = LocalSet::new();
     local.block_on(&runtime, async {
-        match prepare(connect, holder_id).await {
+        match prepare(connect, holder_id, namespace).await {
             Ok((core, alarm)) => {
                 if tell.send(Ok((core.clone(), Handle::current()))).is_ok() {
                     drive(core, alarm).await;
@@ -173,10 +192,16 @@ fn main(connect: Connect, holder_id: HolderId, tell: oneshot::Sender<Connected>)
     });
 }
 
-async fn prepare(connect: Connect, holder_id: HolderId) -> Result<(Arc<Core>, Alarm), Error> {
+async fn prepare(
+    connect: Connect,
+    holder_id: HolderId,
+    namespace: &Namespace,
+) -> Result<(Arc<Core>, Alarm), Error> {
     let alarm = Alarm::new().map_err(|reason| no_thread(&reason))?;
+    let coordinator = connect().await?;
     let core = Core {
-        coordinator: connect().await?,
+        meter: Arc::new(Meter::new(coordinator.profile(), namespace)),
+        coordinator,
         registry: Registry::default(),
         jitter: Jitter::seeded()?,
         holder_id,
@@ -190,6 +215,7 @@ async fn prepare(connect: Connect, holder_id: HolderId) -> Result<(Arc<Core>, Al
 async fn drive(core: Arc<Core>, mut alarm: Alarm) {
     let wakes = tokio::task::spawn_local(carry_wakes(core.clone()));
     let mut chores = tokio::task::JoinSet::new();
+    let mut steps = Steps::new();
     while !core.closing.load(Ordering::Acquire) {
         for chore in core.registry.take_chores() {
             chores.spawn_local(chore::work_off(core.clone(), chore));
@@ -201,8 +227,11 @@ async fn drive(core: Arc<Core>, mut alarm: Alarm) {
         }
         alarm.set(turn.next_ns);
         tokio::select! {
-            () = alarm.rings() => {}
+            late = alarm.rings() => core.meter.woken(late),
             () = core.bell.notified() => {}
+        }
+        if steps.found() {
+            core.meter.clock_stepped();
         }
     }
     wakes.abort();
@@ -210,6 +239,11 @@ async fn drive(core: Arc<Core>, mut alarm: Alarm) {
         chores.spawn_local(chore::work_off(core.clone(), chore));
     }
     let _ = tokio::time::timeout(FAREWELL, async { while chores.join_next().await.is_some() {} }).await;
+}
+
+/// Time since `sent` on the clock that counts suspend.
+pub(crate) fn since(sent: Reading) -> Duration {
+    ClockRule::Boot.elapsed(sent, clock::read(ClockRule::Boot))
 }
 
 /// Hands each wake to the claim or the lease it is for.

@@ -31,6 +31,10 @@ pub(super) struct Due {
     pub(super) lease: Arc<Shared>,
     pub(super) sent: Reading,
     pub(super) renewal: Renewal,
+    /// How late it leaves.
+    pub(super) late: Duration,
+    /// What is left of the window.
+    pub(super) window_left: Duration,
 }
 
 /// What a turn found.
@@ -106,10 +110,11 @@ impl Registry {
                 break;
             }
             inner.unschedule(&lease);
-            let ((renewal, wake_in), news) = lease.turn(now);
+            let ((renewal, wake_in, window_left), news) = lease.turn(now);
             told.extend(news.map(|news| (lease.clone(), news)));
             if let Some(renewal) = renewal {
-                due.push(Due { lease: lease.clone(), sent: now, renewal });
+                let late = Duration::from_nanos(now.boot_ns.saturating_sub(at_ns));
+                due.push(Due { lease: lease.clone(), sent: now, renewal, late, window_left });
             }
             match wake_in {
                 // Never before the next instant: a turn ends even if a lease keeps asking for attention.
@@ -162,6 +167,11 @@ impl Registry {
 
     pub(super) fn take_chores(&self) -> Vec<Chore> {
         std::mem::take(&mut lock(&self.inner).chores)
+    }
+
+    /// The leases in care that follow the settings.
+    pub(crate) fn following(&self) -> Vec<Arc<Shared>> {
+        lock(&self.inner).leases.values().filter(|lease| lease.follows).cloned().collect()
     }
 
     /// How many leases are in care.
@@ -225,13 +235,14 @@ impl Shared {
         self.renew_every / GATHER
     }
 
-    /// Time acts; then a renewal leaves when one is due. Also: when this lease next wants attention.
-    fn turn(&self, now: Reading) -> ((Option<Renewal>, Option<Duration>), Option<News>) {
+    /// Time acts; then a renewal leaves when one is due. Also: when this lease next wants attention, and what is left of its
+    /// window.
+    fn turn(&self, now: Reading) -> ((Option<Renewal>, Option<Duration>, Duration), Option<News>) {
         let ahead = self.gather();
         self.alter(|holder| {
             let transition = holder.tick(now);
             let renewal = holder.wants_renewal(now, ahead).then(|| holder.begin_renewal(now));
-            ((renewal, holder.wake_in(now)), transition)
+            ((renewal, holder.wake_in(now), holder.window().remaining(now)), transition)
         })
     }
 }

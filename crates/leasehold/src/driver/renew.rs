@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Error, Kind, record::Renewed};
 
-use crate::observe;
+use crate::{meter::gone_word, observe};
 
-use super::{CALL_LIMIT, Core, no_answer, registry::Due};
+use super::{CALL_LIMIT, Core, no_answer, registry::Due, since};
 
 /// The most renewals in one call (ours: a few milliseconds of an engine's time, so that others get their turn between).
 const MAX_BATCH: usize = 1_000;
@@ -37,11 +37,17 @@ pub(super) async fn send(core: Arc<Core>, mut due: Vec<Due>) {
 
 async fn send_batch(core: &Core, batch: Vec<Due>) {
     let limit = batch.iter().map(patience).min().unwrap_or(CALL_LIMIT);
+    for due in &batch {
+        core.meter.renewal_left(due.late, due.window_left);
+    }
     let renewals = batch.iter().map(|due| due.renewal.clone()).collect();
     let answers = match tokio::time::timeout(limit, core.coordinator.renew(renewals)).await {
         Ok(answers) => answers,
         Err(_) => Err(no_answer("renewal", limit, &core.coordinator.profile().place)),
     };
+    if let Some(first) = batch.first() {
+        core.meter.called("renewal", answers.as_ref().err(), since(first.sent));
+    }
     // One draw for the batch: leases that were renewed together stay together.
     let random = core.jitter.draw();
     match answers {
@@ -77,7 +83,18 @@ fn patience(due: &Due) -> Duration {
 fn apply(core: &Core, due: &Due, answer: Result<Renewed, Error>, random: u64) {
     let now = due.lease.now();
     match answer {
-        Ok(answer) => due.lease.change(|holder| ((), holder.renewal_answered(due.sent, answer, now, random))),
+        Ok(answer) => {
+            let outcome = match &answer {
+                Renewed::Gone(gone) => gone_word(gone),
+                _ => "extended",
+            };
+            core.meter.renewed(outcome);
+            let extended = outcome == "extended";
+            due.lease.change(|holder| ((), holder.renewal_answered(due.sent, answer, now, random)));
+            if extended {
+                due.lease.inside(|| observe::renewed(due.lease.identity(), core.holder_id, due.renewal.ttl));
+            }
+        }
         Err(error) => {
             // Failures are retried apart from each other: they did not succeed together.
             let random = core.jitter.draw();
@@ -85,7 +102,10 @@ fn apply(core: &Core, due: &Due, answer: Result<Renewed, Error>, random: u64) {
                 let transition = holder.renewal_failed(error.kind(), now, random);
                 (holder.failures(), transition)
             });
-            observe::renewal_failed(due.lease.identity(), core.holder_id, failures, &error);
+            core.meter.renewed(error.kind().word());
+            due.lease.inside(|| {
+                observe::renewal_failed(due.lease.identity(), core.holder_id, failures, &error);
+            });
         }
     }
 }

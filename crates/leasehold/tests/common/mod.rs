@@ -19,6 +19,7 @@ use leasehold_core::{
     profile::Profile,
     record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
     request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
+    window::ClockRule,
 };
 
 /// What the faulty coordinator does, changed while it runs.
@@ -30,6 +31,8 @@ pub struct Faults {
     pub silent: AtomicBool,
     /// Acquires are applied and then fail with Unknown, this many times.
     pub lose_acquire_answers: AtomicUsize,
+    /// Acquires are held up on their way, and nobody knows: Unknown, this many times.
+    pub hold_up_acquires: AtomicUsize,
     /// Answers to acquires come this late; the acquires are applied at once.
     pub delay_acquire_answers_ms: AtomicUsize,
     /// The engine is not told which tokens the client knows, as one that lost its memory would not act on it.
@@ -47,6 +50,7 @@ pub struct Faults {
 #[derive(Debug)]
 pub struct Faulty {
     inner: MemoryCoordinator,
+    profile: Profile,
     pub faults: Arc<Faults>,
 }
 
@@ -72,7 +76,7 @@ impl Faulty {
 
 impl Coordinator for Faulty {
     fn profile(&self) -> &Profile {
-        self.inner.profile()
+        &self.profile
     }
 
     fn acquire(&self, claim: Claim) -> Call<'_, Acquired> {
@@ -80,6 +84,9 @@ impl Coordinator for Faulty {
             self.faults.acquires.fetch_add(1, Ordering::SeqCst);
             self.faults.claims.lock().unwrap().push(claim.lease_id);
             self.reach()?;
+            if take_one(&self.faults.hold_up_acquires) {
+                return Err(Error::new(Kind::Unknown, "it is on its way"));
+            }
             let floor = claim.floor.filter(|_| !self.faults.forget_floors.load(Ordering::SeqCst));
             let answer = self.inner.acquire(Claim { floor, ..claim }).await;
             let late = self.faults.delay_acquire_answers_ms.load(Ordering::SeqCst);
@@ -138,9 +145,19 @@ impl Coordinator for Faulty {
 
 /// A client of `store` whose engine can be made to fail.
 pub async fn faulty(store: &MemoryStore) -> (Leases, Arc<Faults>) {
+    faulty_by(store, ClockRule::Boot).await
+}
+
+/// The same, whose engine is behind a network, as far as it can tell.
+pub async fn distant(store: &MemoryStore) -> (Leases, Arc<Faults>) {
+    faulty_by(store, ClockRule::LargestOfThree).await
+}
+
+async fn faulty_by(store: &MemoryStore, clock: ClockRule) -> (Leases, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let inner = MemoryCoordinator::new(store.clone(), Namespace::default());
-    let coordinator = Arc::new(Faulty { inner, faults: faults.clone() });
+    let profile = Profile { clock, ..inner.profile().clone() };
+    let coordinator = Arc::new(Faulty { inner, profile, faults: faults.clone() });
     let leases =
         Leases::over(coordinator, Namespace::default(), Label::new("faulty").unwrap()).await.unwrap();
     (leases, faults)
@@ -158,13 +175,13 @@ pub const fn ms(n: u64) -> Duration {
 
 /// Waits for a condition, generously; says what did not come.
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    for _ in 0..1_000 {
+    for _ in 0..6_000 {
         if condition().await {
             return;
         }
         tokio::time::sleep(ms(10)).await;
     }
-    panic!("{what} did not come about within 10 s");
+    panic!("{what} did not come about within a minute");
 }
 
 /// Waits until nobody holds `resource`.

@@ -34,7 +34,12 @@ impl Register {
         let highest = last.map(|(token, _)| token);
         let admitted = !self.fenced || highest.is_none_or(|highest| token >= highest);
         let version = last.map_or(0, |(_, version)| version) + u64::from(admitted);
-        let event = Event::now("register", resource, lease_id, What::Write { token, admitted, version });
+        let event = Event::now(
+            "register",
+            resource,
+            lease_id,
+            What::Write { token, admitted, version, op_seq: None, based_on: None },
+        );
         self.file.write_all(event.line().unwrap().as_bytes()).unwrap();
         self.file.unlock().unwrap();
         admitted
@@ -46,7 +51,7 @@ impl Register {
         self.file.seek(SeekFrom::Start(0)).unwrap();
         self.file.read_to_string(&mut text).unwrap();
         text.lines().rev().find_map(|line| match serde_json::from_str::<Event>(line).unwrap().what {
-            What::Write { token, admitted: true, version } => Some((token, version)),
+            What::Write { token, admitted: true, version, .. } => Some((token, version)),
             _ => None,
         })
     }

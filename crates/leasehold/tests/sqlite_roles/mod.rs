@@ -55,6 +55,11 @@ impl Process {
         }
     }
 
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
+        nix::sys::signal::kill(id, signal).unwrap();
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -349,13 +354,28 @@ fn own_threads() -> usize {
     names.filter(|name| name.starts_with("leasehold-")).count()
 }
 
+/// A thread names itself, a moment after it was started.
+async fn until_own_threads_are(count: usize) {
+    let right = async {
+        while own_threads() != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), right).await;
+    assert!(waited.is_ok(), "{} threads, and not {count}", own_threads());
+}
+
 async fn open_and_drop(file: &Path) {
     let all: Vec<_> = (0..20).map(|_| open(file)).collect();
-    let _ = all[7].acquire(claim(Duration::from_secs(60), false)).await.unwrap();
-    assert_eq!(own_threads(), 40);
-    drop(all);
-    while own_threads() > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    // One that listens for wakes each.
+    until_own_threads_are(20).await;
+    for coordinator in &all {
+        // The first is granted, the others are told that it is busy.
+        let _ = coordinator.acquire(claim(Duration::from_secs(60), false)).await.unwrap();
     }
+    // And one that serves, once there was something to serve.
+    until_own_threads_are(40).await;
+    drop(all);
+    until_own_threads_are(0).await;
     say("gone");
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use leasehold_core::{
     Call, Coordinator, Namespace, Resource,
     profile::{Capabilities, Guarantee, Profile, Promise, QueueOrder},
-    record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
-    request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
+    record::{Acquired, Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked, Wake},
+    request::{Claim, Listing, Preparation, Purge, Release, Renewal, Revocation},
     window::ClockRule,
 };
 
 use super::mailbox::Mailbox;
+use crate::guarantees::Deployment;
 pub use store::MemoryStore;
 
 /// A coordinator of one namespace in a [`MemoryStore`].
@@ -37,6 +38,16 @@ impl MemoryCoordinator {
     }
 }
 
+/// What it guarantees.
+const GUARANTEE: Guarantee = Guarantee {
+    windows: Promise::Yes("A1, one process"),
+    tokens: Promise::Limited("while the process lives; across runs unless the wall clock is set back"),
+    after_failover: "nothing survives the process, its holders included",
+    caveat: "nothing outside this process is coordinated",
+};
+pub(crate) const DEPLOYMENTS: &[Deployment] =
+    &[Deployment { url: "memory:NAME", what: "the tasks of one process, tests", guarantee: GUARANTEE }];
+
 fn profile(max_ttl: leasehold_core::Ttl) -> Profile {
     Profile {
         engine: "memory",
@@ -45,18 +56,12 @@ fn profile(max_ttl: leasehold_core::Ttl) -> Profile {
             queue: QueueOrder::Fifo,
             wakes: true,
             once_per: true,
+            history: true,
             ttl_step_ms: core::num::NonZeroU32::MIN,
         },
         clock: ClockRule::Boot,
         max_ttl,
-        guarantee: Guarantee {
-            windows: Promise::Yes("A1, one process"),
-            tokens: Promise::Limited(
-                "while the process lives; across runs unless the wall clock is set back",
-            ),
-            after_failover: "nothing survives the process, its holders included",
-            caveat: "nothing outside this process is coordinated",
-        },
+        guarantee: GUARANTEE,
     }
 }
 
@@ -85,8 +90,16 @@ impl Coordinator for MemoryCoordinator {
         Box::pin(async move { Ok(self.store.inspect(&self.namespace, resource)) })
     }
 
+    fn history(&self, resource: Resource) -> Call<'_, Vec<Past>> {
+        Box::pin(async move { Ok(self.store.history(&self.namespace, &resource)) })
+    }
+
     fn list(&self, listing: Listing) -> Call<'_, Page> {
         Box::pin(async move { self.store.list(&self.namespace, &listing) })
+    }
+
+    fn purge(&self, purge: Purge) -> Call<'_, Purged> {
+        Box::pin(async move { Ok(self.store.purge(&self.namespace, &purge)) })
     }
 
     fn prepare(&self, preparation: Preparation) -> Call<'_, Prepared> {

@@ -1,7 +1,7 @@
 //! The shared state behind memory coordinators: slots, queues, and who is to be woken.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     convert::Infallible,
     ops::Bound,
     sync::{Arc, Mutex, Weak},
@@ -11,9 +11,9 @@ use std::{
 use leasehold_core::{
     Error, Label, LeaseId, Namespace, Resource, Token, Ttl,
     line::{Line, MemoryLine},
-    record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
-    request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
-    slot::{Fault, Freed, Now, Slot},
+    record::{Acquired, Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked, Wake},
+    request::{Claim, Listing, Preparation, Purge, Release, Renewal, Revocation},
+    slot::{Fault, Freed, Held, Now, Slot},
 };
 
 use crate::{
@@ -21,6 +21,10 @@ use crate::{
     coordinator::{mailbox::Mailbox, rules},
     sync::lock,
 };
+
+/// Resources looked at in one step of forgetting, and beside a claim that makes a new one (twice as many as are made).
+const STEP: usize = 1_000;
+const STEP_BESIDE_A_CLAIM: usize = 2;
 
 /// A store in memory, shared by its clones.
 #[derive(Clone, Debug)]
@@ -47,6 +51,8 @@ struct Cell {
     slot: Slot,
     line: MemoryLine,
     mailboxes: HashMap<LeaseId, Weak<Mailbox>>,
+    /// The grants that have ended, the latest first.
+    past: VecDeque<Past>,
     /// When it was last claimed, renewed or released, µs of the engine's clock.
     touched_us: u64,
 }
@@ -80,7 +86,8 @@ impl Space {
     /// as long as tokens are kept; the namespace remembers the highest token of those.
     fn claimed(&mut self, resource: &Resource, now: Now) -> &mut Cell {
         if !self.cells.contains_key(resource) {
-            self.purge(now);
+            let purge = Purge { after: self.purged_to.take(), dry_run: false };
+            self.purged_to = self.purge(&purge, STEP_BESIDE_A_CLAIM, now).next;
             let slot = Slot { last_token: self.token_floor, ..Slot::default() };
             self.cells.insert(resource.clone(), Cell { slot, ..Cell::default() });
         }
@@ -89,27 +96,27 @@ impl Space {
         cell
     }
 
-    fn purge(&mut self, now: Now) {
-        let from = self.purged_to.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let looked_at: Vec<Resource> = self
-            .cells
-            .range::<Resource, _>((from.as_ref(), Bound::Unbounded))
-            .take(2)
-            .map(|(resource, _)| resource.clone())
-            .collect();
-        for resource in &looked_at {
-            let idle = |cell: &Cell| {
-                cell.line.is_empty()
-                    && cell.slot.is_free(now)
-                    && now.clock_us.saturating_sub(cell.touched_us) > Ttl::MAX.as_micros()
-            };
-            if self.cells.get(resource).is_some_and(idle)
-                && let Some(cell) = self.cells.remove(resource)
+    /// Looks at so many resources after `after`, and forgets the idle ones unless they are only asked for.
+    fn purge(&mut self, purge: &Purge, step: usize, now: Now) -> Purged {
+        let from = purge.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let cells = self.cells.range::<Resource, _>((from, Bound::Unbounded));
+        let looked_at: Vec<(Resource, bool)> =
+            cells.take(step).map(|(resource, cell)| (resource.clone(), cell.is_idle(now))).collect();
+        let last = looked_at.last().map(|(resource, _)| resource.clone());
+        let mut purged = Purged {
+            looked_at: looked_at.len() as u64,
+            idle: Vec::new(),
+            next: last.filter(|_| looked_at.len() == step),
+        };
+        for (resource, _) in looked_at.into_iter().filter(|(_, idle)| *idle) {
+            if !purge.dry_run
+                && let Some(cell) = self.cells.remove(&resource)
             {
                 self.token_floor = self.token_floor.max(cell.slot.last_token);
             }
+            purged.idle.push(resource);
         }
-        self.purged_to = looked_at.into_iter().nth(1);
+        purged
     }
 }
 
@@ -144,8 +151,23 @@ impl Line for LiveLine<'_> {
 }
 
 impl Cell {
+    /// True when nobody has it, nobody waits for it, and nobody has used it for as long as tokens are kept.
+    fn is_idle(&self, now: Now) -> bool {
+        self.line.is_empty()
+            && self.slot.is_free(now)
+            && u128::from(now.clock_us.saturating_sub(self.touched_us)) > Purge::IDLE.as_micros()
+    }
+
     fn parts(&mut self) -> (&mut Slot, LiveLine<'_>) {
         (&mut self.slot, LiveLine { line: &mut self.line, mailboxes: &self.mailboxes })
+    }
+
+    /// Notes the grant that stood before a step, if that step ended it.
+    fn remember(&mut self, before: Option<&Held>) {
+        if let Some(past) = self.slot.ended(before) {
+            self.past.push_front(past);
+            self.past.truncate(Past::KEPT);
+        }
     }
 
     /// Forgets mailboxes that nobody can be woken through any more.
@@ -224,6 +246,7 @@ impl MemoryStore {
             space.prepared |= quarantined.is_none();
             let cell = space.claimed(&claim.resource, now);
             cell.mailboxes.insert(claim.lease_id, Arc::downgrade(mailbox));
+            let before = cell.slot.clone();
             let (slot, mut line) = cell.parts();
             let freed = slot.acquire(&mut line, claim, quarantined, now).and_then(|answer| {
                 let wake = slot.wake_after(&mut line, &answer, now)?;
@@ -231,8 +254,13 @@ impl MemoryStore {
             });
             let freed = freed.map_err(refuse).map_err(|error| error.on(&claim.resource));
             match freed {
-                Ok(freed) => Ok(finish(cell, None, freed)),
+                Ok(freed) => {
+                    cell.remember(before.held.as_ref());
+                    Ok(finish(cell, None, freed))
+                }
                 Err(error) => {
+                    // What a slot that failed has become is thrown away.
+                    cell.slot = before;
                     cell.tidy();
                     Err(error)
                 }
@@ -259,8 +287,10 @@ impl MemoryStore {
             let mut nothing = Cell::default();
             let cell = space.known(&release.resource, &mut nothing);
             cell.touched_us = now.clock_us;
+            let before = cell.slot.held.clone();
             let (slot, mut line) = cell.parts();
             let freed = slot.release(&mut line, release, now).map_err(refuse);
+            cell.remember(before.as_ref());
             Ok(finish(cell, None, freed.map_err(|error| error.on(&release.resource))?))
         })
     }
@@ -270,8 +300,10 @@ impl MemoryStore {
             let mut nothing = Cell::default();
             let cell = space.known(&revocation.resource, &mut nothing);
             let holder = cell.mailbox(cell.slot.held.as_ref().map(|held| held.lease_id));
+            let before = cell.slot.held.clone();
             let (slot, mut line) = cell.parts();
             let freed = slot.revoke(&mut line, revocation, now).map_err(refuse);
+            cell.remember(before.as_ref());
             let freed = freed.map_err(|error| error.on(&revocation.resource))?;
             let holder = holder.filter(|_| matches!(freed.answer, Revoked::Ended { .. }));
             Ok(finish(cell, holder, freed))
@@ -282,6 +314,13 @@ impl MemoryStore {
         self.step(namespace, |space, now| match space.cells.get(&resource) {
             Some(cell) => cell.inspection(resource, Inspection::MAX_WAITERS, now),
             None => Cell::default().inspection(resource, 0, now),
+        })
+    }
+
+    pub(super) fn history(&self, namespace: &Namespace, resource: &Resource) -> Vec<Past> {
+        self.step(namespace, |space, now| {
+            let Some(cell) = space.cells.get(resource) else { return Vec::new() };
+            cell.slot.lapsed(now).into_iter().chain(cell.past.iter().cloned()).take(Past::KEPT).collect()
         })
     }
 
@@ -301,6 +340,10 @@ impl MemoryStore {
             items.truncate(usize::from(listing.limit));
             Page { items, more, quarantine: rules::left(space.quarantine_until_us, now) }
         }))
+    }
+
+    pub(super) fn purge(&self, namespace: &Namespace, purge: &Purge) -> Purged {
+        self.step(namespace, |space, now| space.purge(purge, STEP, now))
     }
 
     pub(super) fn prepare(&self, namespace: &Namespace, preparation: Preparation) -> Result<Prepared, Error> {

@@ -1,7 +1,7 @@
 //! One request on one transaction: read the row, let [`Slot`] decide, write the row.
 
 use leasehold_core::{
-    Error, LeaseId, Resource, Ttl,
+    Error, Label, LeaseId, Resource, Ttl,
     record::{Acquired, Released, Renewed, Revoked},
     request::{Claim, MAX_LOCK_DELAY, Release, Renewal, Revocation},
     slot::{Fault, Freed, Now, Slot, expiry},
@@ -11,7 +11,9 @@ use rusqlite::Connection;
 use super::{
     clocks::{Clocks, NO_BOOT},
     failure::Failure,
+    heir,
     line::SqlLine,
+    past,
     row::{self, Cell, Stamp},
     space::{Lookup, Memo},
     wake::{Address, Ringer},
@@ -44,6 +46,8 @@ pub(super) struct Effects {
     pub(super) rings: Vec<Ring>,
     /// The latest expiry granted; 0 for none.
     pub(super) horizon_us: u64,
+    /// True when something was decided that must survive the machine and is not on its disk yet.
+    pub(super) must_last: bool,
 }
 
 /// Fixed facts of the coordinator whose requests are applied.
@@ -99,13 +103,16 @@ impl<'a> Step<'a> {
             Some(space) => row::load(self.connection, space.id, resource)?,
             None => None,
         };
-        let Some((mut slot, cell)) = found else {
+        let Some((mut slot, mut cell)) = found else {
             let slot = Slot { last_token: space.and_then(|space| space.token_floor), ..Slot::default() };
             let stamp = Stamp { boot: NO_BOOT, at_us: 0, span_us: 0 };
-            return Ok((slot, Cell { id: None, waiting: 0, stamp, wake: None, promised: false }));
+            return Ok((
+                slot,
+                Cell { id: None, waiting: 0, stamp, wake: None, promised: false, heir: None, ends: 0 },
+            ));
         };
         let observe = self.writes();
-        self.clocks.translate(self.connection, &mut slot, &cell, now, observe)?;
+        self.clocks.translate(self.connection, &mut slot, &mut cell, now, observe)?;
         Ok((slot, cell))
     }
 
@@ -130,6 +137,7 @@ impl<'a> Step<'a> {
             cell: &mut cell,
             now,
             head: None,
+            head_label: Label::default(),
             promoted: Vec::new(),
         };
         let decided = decide(&mut slot, &mut line);
@@ -181,6 +189,8 @@ impl<'a> Step<'a> {
                 cell.wake = Some(self.setting.own);
             }
         }
+        let ended = slot.ended(before.held.as_ref());
+        cell.ends += i64::from(ended.is_some());
         let id = match cell.id {
             Some(id) if waited == cell.waiting && only_renewed(before, slot) => {
                 let ttl = slot.held.as_ref().map_or(Ttl::MIN, |held| held.ttl);
@@ -189,6 +199,9 @@ impl<'a> Step<'a> {
             Some(id) => id,
             None => row::insert(self.connection, space, name, now)?,
         };
+        if let Some(ended) = ended {
+            past::note(self.connection, id, cell.ends, &ended)?;
+        }
         row::save(self.connection, id, slot, cell, now)
     }
 
@@ -198,13 +211,17 @@ impl<'a> Step<'a> {
             return Ok(Err(error.on(&claim.resource)));
         }
         let quarantined = self.quarantine(now)?;
+        let mut inherited = false;
         let freed = self.change((&claim.resource, Some(claim.lease_id)), now, |slot, line| {
-            let answer = slot.acquire(line, claim, quarantined, now)?;
+            let mut answer = slot.acquire(line, claim, quarantined, now)?;
             line.cell.promised = matches!(answer, Acquired::Granted(_));
+            inherited = heir::inherit(slot, line.cell, claim, &mut answer);
             let wake = slot.wake_after(line, &answer, now)?;
             Ok(Freed { answer, wake })
         })?;
         let answer = freed.map(|freed| self.freed(freed));
+        let waits = matches!(&answer, Ok(Acquired::Busy(_) | Acquired::Queued(_)));
+        self.effects.must_last |= !(inherited && space.settled || waits);
         if matches!(&answer, Ok(Acquired::Granted(_))) {
             self.settle(space)?;
         }
@@ -229,7 +246,10 @@ impl<'a> Step<'a> {
             return Ok(Err(error));
         }
         let before = slot.clone();
-        let answer = slot.renew(renewal, now);
+        let answer = match slot.renew(renewal, now) {
+            Renewed::Gone(gone) => Renewed::Gone(heir::as_granted(gone, &slot, &cell, Some(renewal.token))),
+            extended => extended,
+        };
         cell.promised = matches!(answer, Renewed::Extended { .. });
         let waited = cell.waiting;
         self.save(space, &name, (&before, waited), &slot, &mut cell, now)?;
@@ -238,15 +258,23 @@ impl<'a> Step<'a> {
 
     pub(super) fn release(&mut self, release: &Release, now: Now) -> Outcome<Released> {
         let freed = self.change((&release.resource, Some(release.lease_id)), now, |slot, line| {
-            slot.release(line, release, now)
+            let mut freed = slot.release(line, release, now)?;
+            if let Released::NotHeld(gone) = freed.answer {
+                freed.answer = Released::NotHeld(heir::as_granted(gone, slot, line.cell, release.token));
+            }
+            heir::set_aside(slot, line, freed.wake);
+            Ok(freed)
         })?;
         Ok(freed.map(|freed| self.freed(freed)))
     }
 
     pub(super) fn revoke(&mut self, revocation: &Revocation, now: Now) -> Outcome<Revoked> {
         let wake = self.load(&revocation.resource.encode(), now)?.1.wake;
-        let freed =
-            self.change((&revocation.resource, None), now, |slot, line| slot.revoke(line, revocation, now))?;
+        let freed = self.change((&revocation.resource, None), now, |slot, line| {
+            let freed = slot.revoke(line, revocation, now)?;
+            heir::set_aside(slot, line, freed.wake);
+            Ok(freed)
+        })?;
         Ok(freed.map(|freed| {
             if let (Revoked::Ended { record, .. }, Some(address)) = (&freed.0.answer, wake) {
                 let ring = Ring { address, lease_id: record.lease_id, reserved: None };
@@ -262,6 +290,7 @@ impl<'a> Step<'a> {
         let freed = self.change((&unheard.resource, None), now, |slot, line| {
             let buried = line.bury(unheard.lease_id, &unheard.address).map_err(Fault::Line)?;
             let wake = if buried && slot.is_free(now) { slot.reserve(line, now)? } else { None };
+            heir::set_aside(slot, line, wake);
             Ok(Freed { answer: (), wake })
         })?;
         Ok(freed.map(|freed| self.freed(freed)))

@@ -59,6 +59,11 @@ impl Boot {
         self.kernel.starts_with("unknown-")
     }
 
+    /// True when a later boot of this machine is recognised as one.
+    pub(super) fn tells_reboots(&self) -> bool {
+        self.machine != "-" && !self.is_of_one_run()
+    }
+
     /// How `other`, found in a file, is related to this clock. `local` when the file lies on a file system that no
     /// other machine can write at the same time: only then does another boot id mean a reboot.
     pub(super) fn relation(&self, other: &Self, local: bool) -> Relation {
@@ -129,5 +134,15 @@ mod tests {
         assert_eq!(mine.relation(&boot("m1", "unknown-3", "0.0"), true), Relation::Unknown);
         assert_eq!(boot("-", "b1", "").relation(&boot("-", "b0", ""), true), Relation::Unknown);
         assert_eq!(mine.relation(&Boot::parse("rubbish"), true), Relation::Unknown);
+    }
+
+    #[test]
+    fn no_hostile_identity_is_related_to_a_real_one() {
+        let mine = Boot::read();
+        for text in leasehold_testkit::hostile::texts() {
+            let other = Boot::parse(&text);
+            assert_eq!(mine.relation(&other, true), Relation::Unknown, "{text}");
+            assert_eq!(Boot::parse(&other.text()), other);
+        }
     }
 }

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::{
     boot::{Boot, Relation},
     failure::Failure,
+    heir::Heir,
     row::{Cell, Stamp, signed},
 };
 
@@ -45,6 +46,11 @@ impl Clocks {
 
     pub(super) fn is_local(&self) -> bool {
         self.local
+    }
+
+    /// True when a reboot of this machine is recognised in what was written now.
+    pub(super) fn tells_reboots(&self) -> bool {
+        self.local && self.mine.tells_reboots()
     }
 
     /// Forgets what a rolled-back transaction may have written.
@@ -98,13 +104,17 @@ impl Clocks {
         &mut self,
         connection: &Connection,
         slot: &mut Slot,
-        cell: &Cell,
+        cell: &mut Cell,
         now: Now,
         observe: bool,
     ) -> Result<(), Failure> {
         let at_us = match self.relation(connection, cell.stamp.boot)? {
             Relation::Same => return Ok(()),
-            Relation::Rebooted => 0,
+            Relation::Rebooted => {
+                // It may have been taken, and the machine have gone down before that was on its disk.
+                slot.held = slot.held.take().or(cell.heir.take().map(Heir::lapsed));
+                0
+            }
             Relation::Unknown if slot.held.is_none() => 0,
             Relation::Unknown => {
                 let key = cell.id.unwrap_or(STORE);

@@ -24,18 +24,14 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
 };
 
+use super::place::{FileId, file_id, id_at};
 use crate::{clock, sync::lock};
-
-/// Device and inode: what a path points at now.
-pub(super) type FileId = (u64, u64);
-
-pub(super) fn file_id(metadata: &Metadata) -> FileId {
-    (metadata.dev(), metadata.ino())
-}
 
 /// The lock bytes. They lie far behind the horizon, which is read and written at the start of the file.
 const NEXT: libc::off_t = 4_096;
 const GATE: libc::off_t = 4_097;
+/// How many bytes the two are: they lie side by side.
+const BOTH: libc::off_t = 2;
 
 /// How long the next in line looks before it sleeps: a commit takes 80-300 µs on what people put such files on.
 const LOOK_US: u64 = 300;
@@ -86,7 +82,7 @@ impl Gate {
     pub(super) fn open(database: &Path) -> io::Result<Arc<Self>> {
         let path = path_for(database);
         // Looked up before opening: closing a second descriptor would drop the locks of the first.
-        let at_path = || fs::metadata(&path).ok().map(|found| file_id(&found));
+        let at_path = || id_at(&path).ok();
         let (known, open) = look_up(lock(&OPEN), at_path);
         if let Some(gate) = known {
             return Ok(gate);
@@ -108,7 +104,7 @@ impl Gate {
 
     /// True while the lock file at the path is this one.
     pub(super) fn is_in_place(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|found| file_id(&found) == self.listed.0)
+        id_at(&self.path).is_ok_and(|found| found == self.listed.0)
     }
 
     /// Waits for the right to write. Certainly nothing has been changed when this fails.
@@ -133,17 +129,20 @@ impl Gate {
             Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        // Both locks, as those who wait take them: nobody who waits is overtaken.
-        if !self.try_take(NEXT)? {
-            return Ok(None);
+        // Both locks, as those who wait take them: nobody who waits is overtaken. Mostly both are free, and are had at once.
+        let mut passed = Ok(self.try_take(NEXT, BOTH)?);
+        if !matches!(passed, Ok(true)) {
+            if !self.try_take(NEXT, 1)? {
+                return Ok(None);
+            }
+            passed = self.comes_free();
         }
-        let passed = self.comes_free();
         self.unlock(NEXT);
         Ok(passed?.then_some(Passage { gate: self, _turn: turn }))
     }
 
-    fn try_take(&self, byte: libc::off_t) -> io::Result<bool> {
-        match fcntl(&self.file, FcntlArg::F_SETLK(&record(libc::F_WRLCK, byte))) {
+    fn try_take(&self, first: libc::off_t, count: libc::off_t) -> io::Result<bool> {
+        match fcntl(&self.file, FcntlArg::F_SETLK(&record(libc::F_WRLCK, first, count))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
             Err(errno) => Err(errno.into()),
@@ -182,7 +181,7 @@ impl Gate {
     /// woken by the kernel instead would leave the disk idle for a good part of a commit each time.
     fn comes_free(&self) -> io::Result<bool> {
         let until_us = clock::boot_us().saturating_add(LOOK_US);
-        while !self.try_take(GATE)? {
+        while !self.try_take(GATE, 1)? {
             if clock::boot_us() >= until_us {
                 return Ok(false);
             }
@@ -193,7 +192,7 @@ impl Gate {
 
     fn wait(&self, byte: libc::off_t) -> io::Result<()> {
         loop {
-            match fcntl(&self.file, FcntlArg::F_SETLKW(&record(libc::F_WRLCK, byte))) {
+            match fcntl(&self.file, FcntlArg::F_SETLKW(&record(libc::F_WRLCK, byte, 1))) {
                 Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 // The kernel looks for cycles among processes, and sees one where two threads of each wait for
@@ -205,7 +204,7 @@ impl Gate {
     }
 
     fn unlock(&self, byte: libc::off_t) {
-        if let Err(errno) = fcntl(&self.file, FcntlArg::F_SETLK(&record(libc::F_UNLCK, byte))) {
+        if let Err(errno) = fcntl(&self.file, FcntlArg::F_SETLK(&record(libc::F_UNLCK, byte, 1))) {
             tracing::error!(path = %self.path.display(), %errno, "cannot unlock");
         }
     }
@@ -253,12 +252,12 @@ fn taken(tried: Result<(), fs::TryLockError>) -> io::Result<Option<()>> {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the constants of libc fit the fields of libc")]
-fn record(kind: libc::c_int, byte: libc::off_t) -> libc::flock {
+fn record(kind: libc::c_int, first: libc::off_t, count: libc::off_t) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: byte,
-        l_len: 1,
+        l_start: first,
+        l_len: count,
         l_pid: 0,
     }
 }

@@ -118,4 +118,18 @@ mod tests {
         gate.write_start(b"x").unwrap();
         assert_eq!(Horizon::read(&gate).unwrap(), Horizon::Damaged);
     }
+
+    #[test]
+    fn a_damaged_record_is_noticed() {
+        let whole = render(&Boot::parse("m/b/0.0"), 42);
+        let expected = parse(&whole);
+        assert_eq!(expected, Some(Horizon::Until(Boot::parse("m/b/0.0"), 42)));
+        for record in leasehold_testkit::hostile::near(&whole) {
+            let read = parse(&record);
+            // Spaces at the end are no part of it.
+            let same = record.trim_ascii_end() == whole.trim_ascii_end();
+            assert!(read.is_none() || (same && read == expected), "{}", record.escape_ascii());
+        }
+        assert!(leasehold_testkit::hostile::bytes().iter().all(|record| parse(record).is_none()));
+    }
 }

@@ -7,13 +7,13 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::File,
     io::{self, Read as _},
     path::Path,
     sync::{LazyLock, Mutex},
 };
 
-use super::gate::{FileId, file_id};
+use super::place::{FileId, file_id, id_at};
 use crate::sync::lock;
 
 /// How many connections there are to each file.
@@ -27,15 +27,15 @@ impl InUse {
     /// Marks the file at `path`.
     pub(super) fn mark(path: &Path) -> io::Result<Self> {
         let mut in_use = lock(&IN_USE);
-        let id = file_id(&fs::metadata(path)?);
+        let id = id_at(path)?;
         *in_use.entry(id).or_default() += 1;
         Ok(Self(id))
     }
 
     /// True while the path points at the marked file.
     pub(super) fn is_at(&self, path: &Path) -> io::Result<bool> {
-        match fs::metadata(path) {
-            Ok(found) => Ok(file_id(&found) == self.0),
+        match id_at(path) {
+            Ok(found) => Ok(found == self.0),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
@@ -58,7 +58,7 @@ impl Drop for InUse {
 pub(super) fn read_head(path: &Path, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     // Kept until the file is closed: nobody marks it meanwhile.
     let in_use = lock(&IN_USE);
-    if in_use.contains_key(&file_id(&fs::metadata(path)?)) {
+    if in_use.contains_key(&id_at(path)?) {
         return Ok(None);
     }
     let file = File::open(path)?;

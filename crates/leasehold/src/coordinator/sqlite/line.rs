@@ -39,6 +39,8 @@ pub(super) struct SqlLine<'a> {
     pub(super) now: Now,
     /// The last head that was found, and where it is woken.
     pub(super) head: Option<(LeaseId, Address)>,
+    /// What people call it.
+    pub(super) head_label: Label,
     /// Who has come to the front because the dead before them were removed: they were told to sleep for longer.
     pub(super) promoted: Vec<(LeaseId, Address)>,
 }
@@ -50,6 +52,7 @@ struct Found {
     refreshed_us: u64,
     refreshed_unix: u64,
     wake: Address,
+    label: Label,
 }
 
 impl SqlLine<'_> {
@@ -63,7 +66,7 @@ impl SqlLine<'_> {
 
     fn front(&self, slot: i64, count: usize) -> Result<Vec<Found>, Failure> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT sequence, lease_id, boot, refreshed, refreshed_unix, wake FROM queue WHERE slot = ?1 \
+            "SELECT sequence, lease_id, boot, refreshed, refreshed_unix, wake, label FROM queue WHERE slot = ?1 \
              ORDER BY sequence LIMIT ?2",
         )?;
         let found = statement.query_map(params![slot, signed(count as u64)], |row| {
@@ -74,6 +77,7 @@ impl SqlLine<'_> {
                 refreshed_us: row.get::<_, i64>(3)?.unsigned_abs(),
                 refreshed_unix: row.get::<_, i64>(4)?.unsigned_abs(),
                 wake: row.get(5)?,
+                label: Label::from_lossy(row.get_ref(6)?.as_str()?),
             })
         })?;
         Ok(found.collect::<rusqlite::Result<_>>()?)
@@ -204,6 +208,7 @@ impl Line for SqlLine<'_> {
         while let Some(entry) = self.front(slot, 1)?.pop() {
             if !self.is_dead(&entry)? {
                 self.head = Some((entry.lease_id, entry.wake));
+                self.head_label = entry.label;
                 self.promoted.extend(self.head.filter(|_| buried));
                 return Ok(Some(entry.lease_id));
             }

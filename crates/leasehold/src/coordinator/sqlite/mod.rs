@@ -8,14 +8,14 @@
 //!
 //! All processes on one kernel share `CLOCK_BOOTTIME`, so expiry needs no agreement between clocks: the file stores boot
 //! times, and [`leasehold_core::slot`] decides inside the transaction. What this folder adds is what a file cannot give by
-//! itself: order between processes (`gate`), sharing of commits (`worker`), wakes and proof of death (`wake`), what
+//! itself: order between processes (`gate`), sharing of commits (`inbox`, `worker`), wakes and proof of death (`wake`), what
 //! happens when the file is taken away (`horizon`, `open`), and times written by other clocks (`clocks`, `boot`).
 //!
 //! | question | file |
 //! | --- | --- |
 //! | how is the file found, made, known to be ours, opened? | `place`, `open`, `schema`, `in_use`, `filesystem` |
-//! | what does one request do? | `apply`, `space`, `row`, `line`, `read`, `purge` |
-//! | what is one transaction? | `session`, `worker` |
+//! | what does one request do? | `apply`, `space`, `row`, `line`, `heir`, `read`, `purge` |
+//! | what is one transaction, and who does it? | `session`, `inbox`, `worker` |
 //! | what may go wrong, and what is said then? | `failure` |
 //!
 //! # Limits
@@ -27,13 +27,17 @@
 mod apply;
 mod boot;
 mod clocks;
+mod examine;
 mod failure;
 mod filesystem;
 mod gate;
+mod heir;
 mod horizon;
 mod in_use;
+mod inbox;
 mod line;
 mod open;
+mod past;
 mod place;
 mod purge;
 mod read;
@@ -57,24 +61,28 @@ use std::{
 use leasehold_core::{
     Call, Coordinator, Error, Kind, Namespace, Resource, Ttl,
     profile::{Capabilities, Guarantee, Profile, Promise, QueueOrder},
-    record::{Acquired, Inspection, Page, Prepared, Released, Renewed, Revoked, Wake},
-    request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
+    record::{Acquired, Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked, Wake},
+    request::{Claim, Listing, Preparation, Purge, Release, Renewal, Revocation},
     window::ClockRule,
 };
 use tokio::{runtime::Handle, sync::oneshot};
 
+pub(crate) use self::examine::examine;
 pub use self::open::default_path;
 use self::{
     apply::Setting,
+    heir::Woken,
+    inbox::Job,
     request::{Reply, Request},
     session::{Context, Session},
     wake::{Bell, Ringer},
-    worker::{Desk, Job, Server},
+    worker::{Desk, Server},
 };
 use super::mailbox::Mailbox;
 use crate::{
     clock::{Clock, SystemClock},
     fork,
+    guarantees::Deployment,
 };
 
 /// How to open a file.
@@ -104,6 +112,7 @@ pub struct SqliteCoordinator {
     profile: Profile,
     desk: Arc<Desk>,
     bell: Bell,
+    woken: Woken,
     generation: u32,
 }
 
@@ -138,12 +147,13 @@ impl SqliteCoordinator {
         let setting = Setting { namespace, place: place.to_owned(), told_max_ttl, own: bell.address() };
         let context = Context { setting, ringer, clock: options.clock };
         let desk = Arc::new(Desk::new(Server { path, max_ttl, context, session: Some(session) }));
-        let served = Arc::clone(&desk);
-        std::thread::Builder::new()
-            .name("leasehold-sqlite".to_owned())
-            .spawn(move || served.run())
-            .map_err(|error| failure::from_io("cannot start the thread of the lease file", &error))?;
-        Ok(Self { profile: profile(place, max_ttl), desk, bell, generation: fork::generation() })
+        Ok(Self {
+            profile: profile(place, max_ttl),
+            desk,
+            bell,
+            woken: Woken::default(),
+            generation: fork::generation(),
+        })
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, Error> {
@@ -178,6 +188,16 @@ impl Drop for SqliteCoordinator {
     }
 }
 
+/// What it guarantees.
+const GUARANTEE: Guarantee = Guarantee {
+    windows: Promise::Yes("A1, one host"),
+    tokens: Promise::Yes(""),
+    after_failover: "no failover; a reboot frees every lease, a removed file grants nothing until its leases have ended",
+    caveat: "one machine only, and not on network file systems",
+};
+pub(crate) const DEPLOYMENTS: &[Deployment] =
+    &[Deployment { url: "sqlite:PATH", what: "the processes of one machine", guarantee: GUARANTEE }];
+
 fn profile(place: &str, max_ttl: Ttl) -> Profile {
     Profile {
         engine: "sqlite",
@@ -186,16 +206,12 @@ fn profile(place: &str, max_ttl: Ttl) -> Profile {
             queue: QueueOrder::Fifo,
             wakes: true,
             once_per: true,
+            history: true,
             ttl_step_ms: NonZeroU32::MIN,
         },
         clock: ClockRule::Boot,
         max_ttl,
-        guarantee: Guarantee {
-            windows: Promise::Yes("A1, one host"),
-            tokens: Promise::Yes(""),
-            after_failover: "no failover; a reboot frees every lease, a removed file grants nothing until its leases have ended",
-            caveat: "one machine only, and not on network file systems",
-        },
+        guarantee: GUARANTEE,
     }
 }
 
@@ -216,7 +232,8 @@ impl Coordinator for SqliteCoordinator {
     }
 
     fn acquire(&self, claim: Claim) -> Call<'_, Acquired> {
-        ask!(self, Request::Acquire(claim), Acquired)
+        let woken = self.woken.forget(claim.lease_id);
+        ask!(self, if woken { Request::AcquireWoken(claim) } else { Request::Acquire(claim) }, Acquired)
     }
 
     fn renew(&self, renewals: Vec<Renewal>) -> Call<'_, Vec<Result<Renewed, Error>>> {
@@ -235,6 +252,10 @@ impl Coordinator for SqliteCoordinator {
         ask!(self, Request::Inspect(resource), Inspected)
     }
 
+    fn history(&self, resource: Resource) -> Call<'_, Vec<Past>> {
+        ask!(self, Request::History(resource), History)
+    }
+
     fn list(&self, listing: Listing) -> Call<'_, Page> {
         Box::pin(async move {
             super::rules::check_listing(&listing)?;
@@ -245,11 +266,19 @@ impl Coordinator for SqliteCoordinator {
         })
     }
 
+    fn purge(&self, purge: Purge) -> Call<'_, Purged> {
+        ask!(self, Request::Purge(purge), Purged)
+    }
+
     fn prepare(&self, preparation: Preparation) -> Call<'_, Prepared> {
         ask!(self, Request::Prepare(preparation), Prepared)
     }
 
     fn next_wake(&self) -> Pin<Box<dyn Future<Output = Wake> + Send + '_>> {
-        Box::pin(self.bell.next())
+        Box::pin(async {
+            let wake = self.bell.next().await;
+            self.woken.note(wake);
+            wake
+        })
     }
 }

@@ -4,6 +4,7 @@
 //! leaves nothing to repair. All of it happens behind the gate.
 
 use std::{
+    ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
@@ -33,11 +34,11 @@ use super::{
 /// How long a transaction waits for a program that does not use our gate: shorter than the shortest patience of a caller with
 /// a TTL of some seconds, who is then told that nothing was changed instead of being left in doubt.
 const BUSY: Duration = Duration::from_secs(1);
-/// The log is moved into the database when it has this many pages: SQLite's own figure.
-const LOG_PAGES: u32 = 1_000;
-/// A process that comes to a log of this many pages moves it along in the background: the first one to open a file reads all
+/// The log is moved into the database when it has this many bytes: SQLite's own figure, a thousand of its usual pages.
+const FULL_LOG: u32 = 4 << 20;
+/// A process that comes to a log of this many bytes moves it along in the background: the first one to open a file reads all
 /// of the log, which a command that is started every minute must not pay for each time.
-const LONG_LOG: u32 = 64;
+const LONG_LOG: u32 = 256 << 10;
 /// A path whose file changes at each of so many looks cannot be opened.
 const ATTEMPTS: usize = 5;
 /// Statements kept ready: more than there are.
@@ -49,8 +50,8 @@ pub(super) struct Opened {
     pub(super) connection: Connection,
     /// Behind the connection, so that it is dropped later.
     pub(super) in_use: InUse,
-    /// How long the log was after the last commit of ours, in pages.
-    pub(super) log_pages: Arc<AtomicU32>,
+    /// How long the log was after the last commit of ours, in bytes.
+    pub(super) log_bytes: Arc<AtomicU32>,
     pub(super) gate: Arc<Gate>,
     pub(super) clocks: Clocks,
 }
@@ -85,9 +86,9 @@ pub(super) fn open(path: &Path, max_ttl: Ttl, now: Now) -> Result<Opened, Error>
     }
     let (mut connection, in_use) = connect(path)?;
     gate.show_life().map_err(|error| failure::from_io("cannot lock the lock file", &error))?;
-    let log_pages = watch_log(&mut connection)
+    let log_bytes = watch_log(&mut connection)
         .map_err(|error| failure::from_sql("cannot open the lease file", &error))?;
-    Ok(Opened { connection, in_use, log_pages, gate, clocks: Clocks::new(mine, local) })
+    Ok(Opened { connection, in_use, log_bytes, gate, clocks: Clocks::new(mine, local) })
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -95,7 +96,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// A connection to a file that is ours, and the mark on that very file.
-fn connect(path: &Path) -> Result<(Connection, InUse), Error> {
+pub(super) fn connect(path: &Path) -> Result<(Connection, InUse), Error> {
     let doing = "cannot open the lease file";
     let io = |error: io::Error| failure::from_io(doing, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -139,7 +140,7 @@ fn set_up(connection: &Connection) -> Result<(), Error> {
 impl Opened {
     /// True when the log is long for those who come next.
     pub(super) fn has_long_log(&self) -> bool {
-        self.log_pages.load(Ordering::Relaxed) >= LONG_LOG
+        self.log_bytes.load(Ordering::Relaxed) >= LONG_LOG
     }
 
     /// Moves the log into the database. Nobody waits for it, and nobody is kept from writing meanwhile.
@@ -151,24 +152,26 @@ impl Opened {
     }
 }
 
-/// Moves the log into the database each time it has grown to [`LOG_PAGES`], as SQLite does by itself, and tells how long
+/// Moves the log into the database each time it has grown to [`FULL_LOG`], as SQLite does by itself, and tells how long
 /// the log is after each commit.
 fn watch_log(connection: &mut Connection) -> rusqlite::Result<Arc<AtomicU32>> {
-    let pages = Arc::new(AtomicU32::new(0));
-    let seen = Arc::clone(&pages);
+    // Files that were made before pages became small keep theirs.
+    let page: u32 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let bytes = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&bytes);
     connection.wal_hook(Some(move |log: &mut Wal, length: std::ffi::c_int| {
-        let length = length.unsigned_abs();
+        let length = length.unsigned_abs().saturating_mul(page);
         seen.store(length, Ordering::Relaxed);
         // The hook runs once the commit is durable. What it returned would be the answer to that commit, and another
         // process that moves the log at this moment would make it look as if nothing had been kept.
-        if length >= LOG_PAGES
+        if length >= FULL_LOG
             && let Err(error) = log.checkpoint()
         {
             tracing::debug!(%error, "the log of the lease file was not moved; a later commit tries again");
         }
         Ok(())
     }))?;
-    Ok(pages)
+    Ok(bytes)
 }
 
 /// How long a new file must not grant, because an older one may have; in µs from now.
@@ -247,8 +250,13 @@ fn build(draft: &Path, mine: &Boot, pause_us: u64, now: Now) -> rusqlite::Result
 /// Where leases live when nobody says otherwise: for root and for services the system's state folder, for others their
 /// own.
 pub fn default_path() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let folder = if nix::unistd::geteuid().is_root() {
+    default_path_of(nix::unistd::geteuid().is_root(), |name| std::env::var_os(name))
+}
+
+/// The default of a user with these variables.
+fn default_path_of(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let variable = |name| variable(name).filter(|value| !value.is_empty());
+    let folder = if is_root {
         PathBuf::from("/var/lib/leasehold")
     } else if let Some(folders) = variable("STATE_DIRECTORY") {
         // systemd gives a service its state folders, separated by colons.
@@ -260,4 +268,31 @@ pub fn default_path() -> PathBuf {
         Path::new(&variable("HOME").unwrap_or_else(|| "/".into())).join(".local/state/leasehold")
     };
     folder.join("leases.db")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_file_is_in_the_users_own_state_folder() {
+        let place = |is_root, variables: &[(&str, &str)]| {
+            let found = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            default_path_of(is_root, found).display().to_string()
+        };
+        let home = ("HOME", "/home/alice");
+        assert_eq!(place(true, &[home]), "/var/lib/leasehold/leases.db");
+        assert_eq!(place(false, &[home]), "/home/alice/.local/state/leasehold/leases.db");
+        let state = ("XDG_STATE_HOME", "/data/state");
+        assert_eq!(place(false, &[home, state]), "/data/state/leasehold/leases.db");
+        let service = ("STATE_DIRECTORY", "/var/lib/shop:/var/lib/shop-more");
+        assert_eq!(place(false, &[home, state, service]), "/var/lib/shop/leases.db");
+        // What is set to nothing is not set.
+        assert_eq!(
+            place(false, &[home, ("XDG_STATE_HOME", "")]),
+            "/home/alice/.local/state/leasehold/leases.db"
+        );
+    }
 }

@@ -5,20 +5,26 @@
 //! refused.
 
 use std::{
+    ffi::CString,
     fs, io,
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{FileTypeExt as _, MetadataExt as _},
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt as _,
+            fs::{FileTypeExt as _, MetadataExt as _},
+        },
     },
     path::{Path, PathBuf},
 };
 
 use leasehold_core::{Error, Kind};
-
-use super::{
-    failure,
-    gate::{FileId, file_id},
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, open, statat, statx},
+    io::Errno,
+    path::Arg,
 };
+
+use super::failure;
 
 /// Symbolic links followed before a path is called a loop: the kernel's own figure.
 const MAX_LINKS: u32 = 40;
@@ -90,24 +96,69 @@ fn is_mount_point(path: &Path) -> bool {
     mounts.split(|&byte| byte == b'\n').any(|line| line.split(|&byte| byte == b' ').nth(4) == Some(path))
 }
 
+/// Device and inode: what a path points at now.
+pub(super) type FileId = (u64, u64);
+
+pub(super) fn file_id(metadata: &fs::Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+/// What `path` points at.
+pub(super) fn id_at(path: &Path) -> io::Result<FileId> {
+    id_in(CWD, path)
+}
+
+/// What `path` in `folder` points at. It asks for nothing else, least of all for times: a kernel that keeps fine times (Linux
+/// 6.13) makes the next write to a file whose times were asked for write its inode as well, and a commit then takes half
+/// as long again.
+fn id_in<P: Arg + Copy>(folder: BorrowedFd<'_>, path: P) -> io::Result<FileId> {
+    match statx(folder, path, AtFlags::empty(), StatxFlags::INO) {
+        Ok(found) => Ok((makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino)),
+        // A kernel or a sandbox of before 2017 does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let found = statat(folder, path, AtFlags::empty())?;
+            Ok((found.st_dev, found.st_ino))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The log of the file at `path`.
+pub(super) fn log_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
 /// The log and the index beside an open file. A process that took them away (`rm leases.db-shm`) would let others begin
 /// with new ones, which know nothing of ours.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Companions([Option<FileId>; 2]);
+#[derive(Debug)]
+pub(super) struct Companions {
+    /// Where they lie. That the path still leads here is seen by the file itself.
+    folder: OwnedFd,
+    found: [(CString, Option<FileId>); 2],
+}
 
 impl Companions {
     /// What lies beside `path` now.
-    pub(super) fn of(path: &Path) -> Self {
-        Self(["-wal", "-shm"].map(|suffix| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(suffix);
-            fs::metadata(name).ok().map(|found| file_id(&found))
-        }))
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let folder = open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let named = |suffix: &str| -> io::Result<(CString, Option<FileId>)> {
+            let name = CString::new([name.as_bytes(), suffix.as_bytes()].concat())?;
+            let found = id_in(folder.as_fd(), name.as_c_str()).ok();
+            Ok((name, found))
+        };
+        let found = [named("-wal")?, named("-shm")?];
+        Ok(Self { folder, found })
     }
 
     /// True while those that were there still are. One that has come since is fine.
-    pub(super) fn are_in(self, now: Self) -> bool {
-        self.0.iter().zip(now.0).all(|(then, now)| then.is_none() || *then == now)
+    pub(super) fn are_in_place(&self) -> bool {
+        let is_there = |name: &CString| id_in(self.folder.as_fd(), name.as_c_str()).ok();
+        self.found.iter().all(|(name, then)| then.is_none() || is_there(name) == *then)
     }
 }
 
@@ -151,16 +202,23 @@ mod tests {
     }
 
     #[test]
+    fn both_ways_to_look_see_the_same_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(id_at(file.path()).unwrap(), file_id(&file.path().metadata().unwrap()));
+        assert_eq!(id_at(Path::new("/nowhere/at/all")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
     fn a_companion_that_was_taken_away_or_replaced_is_missed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
-        let before = Companions::of(&path);
+        let before = Companions::of(&path).unwrap();
         fs::write(folder.path().join("a.db-wal"), "").unwrap();
-        let open = Companions::of(&path);
-        assert!(before.are_in(open) && open.are_in(open));
+        let open = Companions::of(&path).unwrap();
+        assert!(before.are_in_place() && open.are_in_place());
         fs::rename(folder.path().join("a.db-wal"), folder.path().join("kept")).unwrap();
-        assert!(!open.are_in(Companions::of(&path)));
+        assert!(!open.are_in_place());
         fs::write(folder.path().join("a.db-wal"), "").unwrap();
-        assert!(!open.are_in(Companions::of(&path)));
+        assert!(!open.are_in_place());
     }
 }

@@ -14,6 +14,7 @@ use super::{
     apply::{Outcome, Step},
     boot::Relation,
     failure::Failure,
+    heir,
     line::is_stale,
     row::{self, Cell},
 };
@@ -36,11 +37,11 @@ impl Step<'_> {
             let rows = self.rows(space, &prefix, &after, listing.free_too)?;
             let Some((last, _, _)) = rows.last() else { break };
             after.clone_from(last);
-            for (name, mut slot, cell) in rows {
+            for (name, mut slot, mut cell) in rows {
                 let resource = Resource::decode(&name).map_err(|invalid| {
                     Failure::Corrupt(format!("a row of the lease file has an {invalid}"))
                 })?;
-                self.clocks.translate(self.connection, &mut slot, &cell, now, false)?;
+                self.clocks.translate(self.connection, &mut slot, &mut cell, now, false)?;
                 let item = self.describe(resource, &slot, &cell, 0, now)?;
                 if listing.free_too || item.record.is_some() || item.waiting > 0 {
                     page.items.push(item);
@@ -97,7 +98,10 @@ impl Step<'_> {
                 }
             }
         }
-        Ok(rules::inspection(resource, slot, waiters, waiting, now))
+        let inspection = rules::inspection(resource, slot, waiters, waiting, now);
+        // Of a resource without a row only the floor of its next token is known.
+        let last_token = cell.id.and_then(|_| heir::granted_token(slot, cell));
+        Ok(Inspection { last_token, ..inspection })
     }
 
     fn waiters(&self, cell: &Cell, now: Now) -> Result<Vec<(WaiterInfo, i64, u64, u64)>, Failure> {

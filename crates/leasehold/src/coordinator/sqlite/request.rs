@@ -2,21 +2,47 @@
 
 use leasehold_core::{
     Error, Resource,
-    record::{Acquired, Gone, Inspection, Page, Prepared, Released, Renewed, Revoked},
-    request::{Claim, Listing, Preparation, Release, Renewal, Revocation},
+    record::{Acquired, Gone, Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked},
+    request::{Claim, Listing, Preparation, Purge, Release, Renewal, Revocation},
 };
 
 use super::apply::Unheard;
 
+/// What it takes to serve a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    /// Looking.
+    Read,
+    /// A claim that was woken to take what was set aside for it: see [`super::heir`].
+    Inherit,
+    /// Anything else.
+    Write,
+}
+
+impl Work {
+    /// What it takes to serve both.
+    pub(super) fn and(self, other: Self) -> Self {
+        if self == other { self } else { Self::Write }
+    }
+
+    pub(super) fn writes(self) -> bool {
+        self != Self::Read
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Request {
     Acquire(Claim),
+    /// Just the same, by a claimant who was woken.
+    AcquireWoken(Claim),
     Renew(Vec<Renewal>),
     Release(Release),
     Revoke(Revocation),
     Inspect(Resource),
+    History(Resource),
     List(Listing),
     Prepare(Preparation),
+    Purge(Purge),
     /// The worker's own: the first in line was found dead when it was woken.
     PassOver(Unheard),
 }
@@ -28,26 +54,34 @@ pub(super) enum Reply {
     Released(Released),
     Revoked(Revoked),
     Inspected(Inspection),
+    History(Vec<Past>),
     Listed(Page),
     Prepared(Prepared),
+    Purged(Purged),
     Passed,
 }
 
 impl Request {
-    /// True for what may change something.
-    pub(super) fn writes(&self) -> bool {
-        !matches!(self, Self::Inspect(_) | Self::List(_))
+    pub(super) fn work(&self) -> Work {
+        match self {
+            Self::Inspect(_)
+            | Self::History(_)
+            | Self::List(_)
+            | Self::Purge(Purge { dry_run: true, .. }) => Work::Read,
+            Self::AcquireWoken(_) => Work::Inherit,
+            _ => Work::Write,
+        }
     }
 
     /// The resource it is about, when it is one.
     pub(super) fn resource(&self) -> Option<&Resource> {
         match self {
-            Self::Acquire(claim) => Some(&claim.resource),
+            Self::Acquire(claim) | Self::AcquireWoken(claim) => Some(&claim.resource),
             Self::Release(release) => Some(&release.resource),
             Self::Revoke(revocation) => Some(&revocation.resource),
-            Self::Inspect(resource) => Some(resource),
+            Self::Inspect(resource) | Self::History(resource) => Some(resource),
             Self::PassOver(unheard) => Some(&unheard.resource),
-            Self::Renew(_) | Self::List(_) | Self::Prepare(_) => None,
+            Self::Renew(_) | Self::List(_) | Self::Prepare(_) | Self::Purge(_) => None,
         }
     }
 

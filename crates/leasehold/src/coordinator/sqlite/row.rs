@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::{failure::Failure, wake::Address};
+use super::{failure::Failure, heir::Heir, wake::Address};
 
 /// A time with the clock it was read from, and how far ahead of that moment it lay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +31,10 @@ pub(super) struct Cell {
     pub(super) wake: Option<Address>,
     /// True when the answer gives the holder time from now on.
     pub(super) promised: bool,
+    /// For whom the last token was set aside, while nobody holds.
+    pub(super) heir: Option<Heir>,
+    /// How many grants have ended so far, as far as the history goes.
+    pub(super) ends: i64,
 }
 
 /// The columns that [`decode`] reads; a macro, so that statements are constants.
@@ -39,7 +43,7 @@ macro_rules! select {
         concat!(
             "SELECT id, waiting, boot, at, span, ttl_ms, token, lease_id, holder_id, granted_unix, label, wake, \
              revoked_by, revoked_reason, end_lease_id, end_token, end_reason, end_note, end_by, end_unix, success_unix, \
-             resource, touched_unix FROM slot ",
+             resource, touched_unix, heir, ends FROM slot ",
             $rest
         )
     };
@@ -76,6 +80,8 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Loaded, Failure> {
         (None, _) => None,
         (Some(_), None) => return Err(Failure::Corrupt("a lease in the file has no token".to_owned())),
     };
+    let heir = row.get::<_, Option<[u8; 24]>>(23)?.filter(|_| held.is_none());
+    let heir = heir.map(|bytes| Ok::<_, Failure>(Heir::decode(bytes, label(row, 10)?))).transpose()?;
     let slot = Slot {
         last_token,
         free_since_us: if held.is_some() { 0 } else { stamp.at_us },
@@ -83,22 +89,35 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Loaded, Failure> {
         last_end: end(row)?,
         last_success_us: row.get::<_, Option<i64>>(20)?.map(i64::unsigned_abs),
     };
-    Ok((slot, Cell { id: row.get(0)?, waiting: row.get(1)?, stamp, wake: row.get(11)?, promised: false }))
+    // A grant that came in between, by a program that knows nothing of heirs, has a token of its own.
+    let heir = heir.flatten().filter(|heir| Some(heir.token) == last_token);
+    Ok((
+        slot,
+        Cell {
+            id: row.get(0)?,
+            waiting: row.get(1)?,
+            stamp,
+            wake: row.get(11)?,
+            promised: false,
+            heir,
+            ends: row.get(24)?,
+        },
+    ))
 }
 
-fn unsigned(row: &Row<'_>, column: usize) -> Result<u64, Failure> {
+pub(super) fn unsigned(row: &Row<'_>, column: usize) -> Result<u64, Failure> {
     u64::try_from(row.get::<_, i64>(column)?)
         .map_err(|_| Failure::Corrupt("a negative number in the file".to_owned()))
 }
 
-fn token(value: i64) -> Result<Token, Failure> {
+pub(super) fn token(value: i64) -> Result<Token, Failure> {
     u64::try_from(value)
         .ok()
         .and_then(|value| Token::new(value).ok())
         .ok_or_else(|| Failure::Corrupt(format!("{value} in the file is no fencing token")))
 }
 
-fn label(row: &Row<'_>, column: usize) -> Result<Label, Failure> {
+pub(super) fn label(row: &Row<'_>, column: usize) -> Result<Label, Failure> {
     Ok(match row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)? {
         Some(text) => Label::from_lossy(text),
         None => Label::default(),
@@ -110,14 +129,28 @@ fn notice(row: &Row<'_>) -> Result<Option<Notice>, Failure> {
     Ok(if revoked { Some(Notice { by: label(row, 12)?, reason: label(row, 13)? }) } else { None })
 }
 
+/// How a reason is written: a number, and the words of a revocation.
+pub(super) fn encode_reason(reason: &EndReason) -> (i64, Option<&str>) {
+    match reason {
+        EndReason::Expired => (1, None),
+        EndReason::Revoked(note) => (2, Some(note.as_str())),
+        _ => (0, None),
+    }
+}
+
+/// The reason that a number and the text in column `note` stand for.
+pub(super) fn decode_reason(number: i64, row: &Row<'_>, note: usize) -> Result<EndReason, Failure> {
+    match number {
+        0 => Ok(EndReason::Released),
+        1 => Ok(EndReason::Expired),
+        2 => Ok(EndReason::Revoked(label(row, note)?)),
+        other => Err(Failure::Corrupt(format!("{other} in the file is no way for a lease to end"))),
+    }
+}
+
 fn end(row: &Row<'_>) -> Result<Option<End>, Failure> {
     let Some(lease_id) = row.get::<_, Option<[u8; 16]>>(14)? else { return Ok(None) };
-    let reason = match row.get::<_, i64>(16)? {
-        0 => EndReason::Released,
-        1 => EndReason::Expired,
-        2 => EndReason::Revoked(label(row, 17)?),
-        other => return Err(Failure::Corrupt(format!("{other} in the file is no way for a lease to end"))),
-    };
+    let reason = decode_reason(row.get(16)?, row, 17)?;
     Ok(Some(End {
         lease_id: LeaseId::from_bytes(lease_id),
         token: token(row.get(15)?)?,
@@ -201,19 +234,17 @@ pub(super) fn save(
 ) -> Result<(), Failure> {
     let held = slot.held.as_ref();
     let end = slot.last_end.as_ref();
-    let (reason, note) = match end.map(|end| &end.reason) {
-        None => (None, None),
-        Some(EndReason::Expired) => (Some(1), None),
-        Some(EndReason::Revoked(note)) => (Some(2), Some(note.as_str())),
-        Some(_) => (Some(0), None),
-    };
+    let (reason, note) = end.map(|end| encode_reason(&end.reason)).unzip();
+    let note = note.flatten();
     let revoked = held.and_then(|held| held.revoked.as_ref());
+    let heir = cell.heir.as_ref().filter(|_| held.is_none());
+    let label = held.map(|held| &held.label).or(heir.map(|heir| &heir.label));
     connection
         .prepare_cached(
             "UPDATE slot SET waiting = ?2, touched_unix = ?3, boot = ?4, at = ?5, span = ?6, ttl_ms = ?7, token = ?8, \
              lease_id = ?9, holder_id = ?10, granted_unix = ?11, label = ?12, wake = ?13, revoked_by = ?14, \
              revoked_reason = ?15, end_lease_id = ?16, end_token = ?17, end_reason = ?18, end_note = ?19, end_by = ?20, \
-             end_unix = ?21, success_unix = ?22 WHERE id = ?1",
+             end_unix = ?21, success_unix = ?22, heir = ?23, ends = ?24 WHERE id = ?1",
         )?
         .execute(params![
             id,
@@ -227,7 +258,7 @@ pub(super) fn save(
             held.map(|held| held.lease_id.as_bytes()),
             held.map(|held| held.holder_id.as_bytes()),
             held.map(|held| signed(held.granted_us)),
-            held.map(|held| held.label.as_str()).filter(|text| !text.is_empty()),
+            label.map(Label::as_str).filter(|text| !text.is_empty()),
             cell.wake.filter(|_| held.is_some()),
             revoked.map(|notice| notice.by.as_str()),
             revoked.map(|notice| notice.reason.as_str()),
@@ -238,6 +269,8 @@ pub(super) fn save(
             end.map(|end| end.by.as_str()),
             end.map(|end| signed(end.at_us)),
             slot.last_success_us.map(signed),
+            heir.map(Heir::encode),
+            cell.ends,
         ])?;
     Ok(())
 }

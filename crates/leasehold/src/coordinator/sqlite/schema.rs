@@ -1,7 +1,8 @@
 //! The tables, and how a file says that it is ours.
 //!
 //! One row per resource holds everything about it, so that a request costs one read and one write. The queue has a table
-//! of its own, which is looked at only while a row's `waiting` says that there is somebody.
+//! of its own, which is looked at only while a row's `waiting` says that there is somebody. Grants that have ended stand in a
+//! ring of their resource, whose rows lie side by side (see `past`).
 //!
 //! A time is a boot-clock reading in µs and names its clock in a `boot` column; a `unix` column is wall-clock µs, for
 //! people, for tokens and for the purge.
@@ -9,16 +10,43 @@
 use std::{io, path::Path};
 
 use leasehold_core::{Error, Kind};
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::in_use;
 
 /// `lsHD`: SQLite's application id of a lease file.
 pub(super) const APPLICATION_ID: i32 = 0x6c73_4844;
 /// The version of the tables below.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 
-const TABLES: &str = "
+/// Bytes of a page of a new file. A commit writes each page it touches as a whole, and sums it up; a row has some 200 bytes, so
+/// most of a page of the usual 4,096 would be written for nothing.
+const PAGE: u32 = 1_024;
+
+/// The history, as `past` writes it. A macro, so that statements are constants.
+macro_rules! past {
+    () => {
+        "
+CREATE TABLE past (
+    id INTEGER PRIMARY KEY,
+    nth INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    lease_id BLOB NOT NULL,
+    holder_id BLOB NOT NULL,
+    label TEXT,
+    granted_unix INTEGER NOT NULL,
+    reason INTEGER NOT NULL,
+    note TEXT,
+    by TEXT,
+    end_unix INTEGER NOT NULL
+) STRICT;
+"
+    };
+}
+
+const TABLES: &str = concat!(
+    past!(),
+    "
 CREATE TABLE boot (
     id INTEGER PRIMARY KEY,
     identity TEXT NOT NULL UNIQUE
@@ -63,6 +91,8 @@ CREATE TABLE slot (
     end_by TEXT,
     end_unix INTEGER,
     success_unix INTEGER,
+    heir BLOB,
+    ends INTEGER NOT NULL DEFAULT 0,
     UNIQUE (space, resource)
 ) STRICT;
 CREATE TABLE queue (
@@ -86,7 +116,16 @@ CREATE TABLE observed (
     until INTEGER NOT NULL,
     PRIMARY KEY (slot, boot)
 ) STRICT, WITHOUT ROWID;
-";
+",
+);
+
+/// What each format has added to the one before. Programs of the older format that have the file open go on with it: they do
+/// not see what was added, and what they write makes an heir they did not know of void.
+const ADDED: [&str; 1] = [concat!(
+    "ALTER TABLE slot ADD COLUMN heir BLOB;",
+    "ALTER TABLE slot ADD COLUMN ends INTEGER NOT NULL DEFAULT 0;",
+    past!(),
+)];
 
 /// What the first bytes of a file say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +170,7 @@ fn foreign(what: &str) -> Error {
 /// Makes the tables in an empty database.
 pub(super) fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
+        "PRAGMA page_size = {PAGE}; BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
     ))
 }
 
@@ -143,7 +182,7 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Checks that this build understands the file.
+/// Checks that this build understands the file, and brings one of an older format up to date.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for a newer file; [`Kind::Corrupt`] for a damaged one; [`Kind::Invalid`] for one that is not ours.
@@ -159,6 +198,8 @@ pub(super) fn check(connection: &Connection) -> Result<(), Error> {
     }
     match number("PRAGMA user_version")? {
         VERSION => Ok(()),
+        1..VERSION => upgrade(connection)
+            .map_err(|error| super::failure::from_sql("cannot bring the lease file to the present format", &error)),
         newer if newer > VERSION => Err(Error::new(
             Kind::Unsupported,
             format!("the lease file was written by a newer Leasehold (format {newer}; this one reads format {VERSION})"),
@@ -167,4 +208,17 @@ pub(super) fn check(connection: &Connection) -> Result<(), Error> {
         other => Err(Error::new(Kind::Corrupt, format!("the lease file has an impossible format number ({other})"))
             .advise(super::failure::REPAIR)),
     }
+}
+
+/// Adds what is missing. Several may try at the same time, and the file may be busy with others' commits.
+fn upgrade(connection: &Connection) -> rusqlite::Result<()> {
+    let change = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let found: i32 = change.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    for (added, from) in ADDED.iter().zip(1..) {
+        if from >= found {
+            change.execute_batch(added)?;
+        }
+    }
+    change.execute_batch(&format!("PRAGMA user_version = {VERSION}"))?;
+    change.commit()
 }

@@ -13,7 +13,7 @@ use super::{
     open::{self, Opened},
     place::Companions,
     purge,
-    request::{Reply, Request},
+    request::{Reply, Request, Work},
     space::Memo,
     wake::Ringer,
 };
@@ -33,6 +33,10 @@ pub(super) struct Session {
     companions: Companions,
     /// True once this session has looked whether the log it came to is long.
     tidied: bool,
+    /// True while commits of this connection do not wait for the disk.
+    quick: bool,
+    /// True while something that was committed may not be on the disk yet.
+    unsettled: bool,
 }
 
 /// The lock file is looked for this often: its loss costs order between processes and the horizon, not exclusion.
@@ -65,6 +69,8 @@ impl Context {
 impl Session {
     pub(super) fn open(path: &Path, max_ttl: Ttl, clock: &dyn Clock) -> Result<Self, Error> {
         let opened = open::open(path, max_ttl, clock::now(clock))?;
+        let companions = Companions::of(path)
+            .map_err(|error| failure::from_io("cannot look beside the lease file", &error))?;
         Ok(Self {
             opened,
             memo: Memo::default(),
@@ -72,8 +78,10 @@ impl Session {
             purge_cursor: None,
             horizon_us: 0,
             gate_checked_us: 0,
-            companions: Companions::of(path),
+            companions,
             tidied: false,
+            quick: false,
+            unsettled: false,
         })
     }
 
@@ -112,13 +120,34 @@ impl Session {
 
     /// True while the path still points at the file that is open, and what belongs to it is beside it.
     pub(super) fn is_in_place(&self, path: &Path) -> io::Result<bool> {
-        Ok(self.opened.in_use.is_at(path)? && self.companions.are_in(Companions::of(path)))
+        Ok(self.opened.in_use.is_at(path)? && self.companions.are_in_place())
+    }
+
+    /// True while something that was committed may not be on the disk yet.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled
     }
 
     /// Begins a transaction. When this fails nothing was changed.
-    pub(super) fn begin(&self, writing: bool) -> Result<(), Error> {
-        let sql = if writing { "BEGIN IMMEDIATE" } else { "BEGIN" };
-        self.run(sql).map_err(|error| failure::from_sql("the lease file cannot be changed now", &error))
+    pub(super) fn begin(&mut self, work: Work) -> Result<(), Error> {
+        let (sql, quick) = match work {
+            Work::Read => ("BEGIN", self.quick),
+            Work::Inherit => ("BEGIN IMMEDIATE", true),
+            Work::Write => ("BEGIN IMMEDIATE", false),
+        };
+        let ready = if quick == self.quick { Ok(()) } else { self.be_quick(quick) };
+        ready
+            .and_then(|()| self.run(sql))
+            .map_err(|error| failure::from_sql("the lease file cannot be changed now", &error))
+    }
+
+    /// From now on commits do not wait until they are on the disk, or do again. Between transactions only.
+    fn be_quick(&mut self, quick: bool) -> rusqlite::Result<()> {
+        // SQLite does this when it reads the statement: there is nothing to be kept ready.
+        let sql = if quick { "PRAGMA synchronous = NORMAL" } else { "PRAGMA synchronous = FULL" };
+        self.opened.connection.execute_batch(sql)?;
+        self.quick = quick;
+        Ok(())
     }
 
     fn run(&self, sql: &str) -> rusqlite::Result<()> {
@@ -138,18 +167,51 @@ impl Session {
     pub(super) fn apply(
         &mut self,
         requests: &[&Request],
+        work: Work,
         context: &Context,
         passage: Option<&Passage<'_>>,
     ) -> Done {
-        let applied = self.apply_all(requests, context, passage);
+        if work == Work::Inherit {
+            return self.apply_quickly(requests, context, passage);
+        }
+        let changes = self.opened.connection.total_changes();
+        let applied = self.apply_all(requests, work, context, passage);
         match applied {
             Ok((answers, effects)) => {
                 let unheard = ring(&context.ringer, effects.rings);
-                self.commit(answers, unheard)
+                // A commit without a change writes nothing and waits for nothing.
+                let settles = self.opened.connection.total_changes() != changes;
+                self.commit(answers, unheard, settles)
             }
             Err(failure) => {
                 self.roll_back();
                 self.apply_apart(requests, context, passage, &failure)
+            }
+        }
+    }
+
+    /// Applies claims that only take what was set aside for them, and commits them without waiting for the disk: what must
+    /// survive the machine is there already. Where that is not all, nothing of it is kept, and it is done anew as usual.
+    fn apply_quickly(
+        &mut self,
+        requests: &[&Request],
+        context: &Context,
+        passage: Option<&Passage<'_>>,
+    ) -> Done {
+        let changes = self.opened.connection.total_changes();
+        if let Ok((answers, effects)) = self.apply_all(requests, Work::Inherit, context, passage)
+            && !effects.must_last
+        {
+            let unheard = ring(&context.ringer, effects.rings);
+            self.unsettled |= self.opened.connection.total_changes() != changes;
+            return self.commit(answers, unheard, false);
+        }
+        self.roll_back();
+        match self.begin(Work::Write) {
+            Ok(()) => self.apply(requests, Work::Write, context, passage),
+            Err(error) => {
+                let answers = requests.iter().map(|_| Err(error.clone())).collect();
+                Done { answers, unheard: Vec::new(), healthy: true }
             }
         }
     }
@@ -168,8 +230,9 @@ impl Session {
             return whole;
         }
         for request in requests {
-            let done = match self.begin(passage.is_some()) {
-                Ok(()) => self.apply(&[request], context, passage),
+            let work = if passage.is_some() { Work::Write } else { Work::Read };
+            let done = match self.begin(work) {
+                Ok(()) => self.apply(&[request], work, context, passage),
                 Err(error) => Done { answers: vec![Err(error)], unheard: Vec::new(), healthy: true },
             };
             whole.answers.extend(done.answers);
@@ -182,6 +245,7 @@ impl Session {
     fn apply_all(
         &mut self,
         requests: &[&Request],
+        work: Work,
         context: &Context,
         passage: Option<&Passage<'_>>,
     ) -> Result<(Vec<Result<Reply, Error>>, Effects), Failure> {
@@ -191,7 +255,7 @@ impl Session {
         for request in requests {
             answers.push(one(&mut step, request, context.now())?);
         }
-        if passage.is_some() {
+        if work == Work::Write {
             let now = context.now();
             if now.clock_us >= self.purge_after_us {
                 self.purge_cursor = Some(step.purge(self.purge_cursor, now)?);
@@ -206,8 +270,10 @@ impl Session {
         Ok((answers, effects))
     }
 
-    fn commit(&mut self, answers: Vec<Result<Reply, Error>>, unheard: Vec<Unheard>) -> Done {
+    /// `settles`: what was committed before is on the disk with it.
+    fn commit(&mut self, answers: Vec<Result<Reply, Error>>, unheard: Vec<Unheard>, settles: bool) -> Done {
         let Err(error) = self.run("COMMIT") else {
+            self.unsettled &= !settles;
             return Done { answers, unheard, healthy: true };
         };
         self.roll_back();
@@ -250,7 +316,9 @@ fn ring(ringer: &Ringer, rings: Vec<Ring>) -> Vec<Unheard> {
 
 fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
     Ok(match request {
-        Request::Acquire(claim) => step.acquire(claim, now)?.map(Reply::Acquired),
+        Request::Acquire(claim) | Request::AcquireWoken(claim) => {
+            step.acquire(claim, now)?.map(Reply::Acquired)
+        }
         Request::Renew(renewals) => {
             let answers =
                 renewals.iter().map(|renewal| step.renew(renewal, now)).collect::<Result<_, _>>()?;
@@ -259,8 +327,35 @@ fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
         Request::Release(release) => step.release(release, now)?.map(Reply::Released),
         Request::Revoke(revocation) => step.revoke(revocation, now)?.map(Reply::Revoked),
         Request::Inspect(resource) => step.inspect(resource, now)?.map(Reply::Inspected),
+        Request::History(resource) => step.history(resource, now)?.map(Reply::History),
         Request::List(listing) => step.list(listing, now)?.map(Reply::Listed),
         Request::Prepare(preparation) => step.prepare(*preparation, now)?.map(Reply::Prepared),
+        Request::Purge(purge) => Ok(Reply::Purged(step.purge_page(purge, now)?)),
         Request::PassOver(unheard) => step.pass_over(unheard, now)?.map(|()| Reply::Passed),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    /// What SQLite calls FULL and NORMAL.
+    const WAITS: i64 = 2;
+    const IS_QUICK: i64 = 1;
+
+    #[test]
+    fn only_what_is_inherited_is_committed_without_waiting_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        let mut session = Session::open(&path, Ttl::LOCAL_MAX, &SystemClock).unwrap();
+        let works = [Work::Write, Work::Inherit, Work::Read, Work::Inherit, Work::Write, Work::Read];
+        let modes: [i64; 6] = works.map(|work| {
+            session.begin(work).unwrap();
+            let mode = session.opened.connection.query_row("PRAGMA synchronous", [], |row| row.get(0));
+            session.roll_back();
+            mode.unwrap()
+        });
+        assert_eq!(modes, [WAITS, IS_QUICK, IS_QUICK, IS_QUICK, WAITS, WAITS]);
+    }
 }

@@ -1,5 +1,7 @@
 //! Single steps on a database in memory: what programs on a file cannot bring about at will.
 
+mod heirs;
+
 use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{
@@ -53,11 +55,16 @@ impl Desk {
     /// One transaction.
     fn step<T>(&mut self, act: impl FnOnce(&mut Step<'_>) -> T) -> T {
         self.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let Self { connection, clocks, ringer, setting, memo, .. } = self;
-        let mut step = Step::new(connection, clocks, ringer, setting, memo);
-        let answer = act(&mut step);
+        let answer = self.within(act);
         self.connection.execute_batch("COMMIT").unwrap();
         answer
+    }
+
+    /// Within a transaction.
+    fn within<T>(&mut self, act: impl FnOnce(&mut Step<'_>) -> T) -> T {
+        let Self { connection, clocks, ringer, setting, memo, .. } = self;
+        let mut step = Step::new(connection, clocks, ringer, setting, memo);
+        act(&mut step)
     }
 
     fn acquire(&mut self, claim: &Claim, now: Now) -> Acquired {
@@ -264,7 +271,8 @@ impl Desk {
             let at_us = slot.held.as_ref().map_or(slot.free_since_us, |held| held.expires_us);
             let stamp = Stamp { boot, at_us, span_us: at_us.saturating_sub(NOW.clock_us) };
             let row = row::insert(step.connection, space, "r", NOW).unwrap();
-            let cell = Cell { id: Some(row), waiting: 0, stamp, wake: None, promised: false };
+            let cell =
+                Cell { id: Some(row), waiting: 0, stamp, wake: None, promised: false, heir: None, ends: 0 };
             row::save(step.connection, row, slot, &cell, NOW).unwrap();
             (space, row)
         });

@@ -250,4 +250,16 @@ mod tests {
         let ringer = Ringer::new(nameless(4), mine).unwrap();
         assert!(!ringer.is_dead(&nameless(5)) && ringer.ring(&nameless(5), id));
     }
+
+    #[test]
+    fn only_a_whole_message_is_a_wake() {
+        let mut message = [VERSION; 17];
+        message[1..].copy_from_slice(&[7; 16]);
+        for message in leasehold_testkit::hostile::near(&message) {
+            assert_eq!(read(&message).is_some(), message.len() == 17 && message[0] == VERSION);
+        }
+        for message in leasehold_testkit::hostile::bytes() {
+            let _ = read(&message);
+        }
+    }
 }

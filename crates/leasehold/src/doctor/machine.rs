@@ -1,0 +1,71 @@
+//! Facts about the machine that asks: they bear on what a holder's window is worth.
+
+use std::fs;
+
+use super::{Finding, Verdict};
+
+/// What can be seen without asking anybody.
+pub(super) fn examine() -> Vec<Finding> {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let power = fs::read_to_string("/sys/power/state").unwrap_or_default();
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    vec![pauses(&cpu), suspend(&power), time_namespace(&offsets)]
+}
+
+/// A paused guest sees no gap on any of its clocks.
+fn pauses(cpu: &str) -> Finding {
+    let is_guest = cpu
+        .lines()
+        .any(|line| line.starts_with("flags") && line.split_whitespace().any(|flag| flag == "hypervisor"));
+    if !is_guest {
+        return Finding::fine("pauses", "windows", "not a virtual machine, as far as the processor says");
+    }
+    Finding::new(
+        Verdict::Note,
+        "pauses",
+        "windows",
+        "a virtual machine: a pause or a snapshot by its host may not show on any clock in it",
+        "let the resource check the fencing token; no lease alone protects from a pause that cannot be seen",
+    )
+}
+
+fn suspend(states: &str) -> Finding {
+    if !states.split_whitespace().any(|state| state == "mem") {
+        return Finding::fine("suspend", "windows", "this machine does not suspend to memory");
+    }
+    Finding::fine(
+        "suspend",
+        "windows",
+        "this machine can suspend; time asleep is counted, so holders are lost when it wakes after their window",
+    )
+}
+
+fn time_namespace(offsets: &str) -> Finding {
+    let shifted = offsets.lines().any(|line| line.split_whitespace().skip(1).any(|number| number != "0"));
+    if !shifted {
+        return Finding::fine("time namespace", "waiting", "the boot clock is not shifted");
+    }
+    Finding::new(
+        Verdict::Note,
+        "time namespace",
+        "waiting",
+        "the boot clock of this process is shifted against its host",
+        "on sqlite: let all processes of one file share one time namespace, or expiries of the others are waited for in full",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_read_as_the_kernel_writes_them() {
+        assert_eq!(pauses("flags\t\t: fpu hypervisor lm").verdict, Verdict::Note);
+        assert_eq!(pauses("flags\t\t: fpu lm").verdict, Verdict::Fine);
+        assert!(suspend("freeze mem disk").fact.contains("can suspend"));
+        assert!(!suspend("freeze").fact.contains("can suspend"));
+        assert_eq!(time_namespace("monotonic  0  0\nboottime  0  0").verdict, Verdict::Fine);
+        assert_eq!(time_namespace("monotonic  0  0\nboottime  86400  0").verdict, Verdict::Note);
+        assert_eq!(time_namespace("").verdict, Verdict::Fine);
+    }
+}

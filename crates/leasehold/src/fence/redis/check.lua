@@ -1,0 +1,4 @@
+
+local answer, remember = judge()
+if remember then remember() end
+return answer
