@@ -10,25 +10,36 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use leasehold::Url;
+use leasehold::{Url, settings::Rules};
 
 use crate::failure::Failure;
 
-/// What the file may say.
-const KEYS: [&str; 3] = ["url", "namespace", "holder"];
+/// What the file may say of the coordinator and its asker.
+pub(crate) const OWN: &[&str] = &["url", "namespace", "holder"];
+/// All that it may say; the rest are settings of leases, which the library reads.
+const KEYS: [&str; 8] =
+    ["url", "namespace", "holder", "ttl", "wait", "max_hold", "drain_timeout", "resource"];
 /// A configuration is a few lines; whatever is larger is another file (ours: one megabyte).
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The file's settings, as text.
+/// What the file says.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Config {
     pub(crate) url: Option<String>,
     pub(crate) namespace: Option<String>,
     pub(crate) holder: Option<String>,
+    /// The settings of leases, where the command line says nothing.
+    pub(crate) rules: Rules,
 }
 
 /// Reads an environment variable; an empty one counts as absent.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// Where the file is, or would be.
+pub(crate) fn place(named: Option<&Path>, variable: Lookup<'_>) -> Option<PathBuf> {
+    let named = named.map(Path::to_owned).or_else(|| variable("LEASEHOLD_CONFIG").map(PathBuf::from));
+    named.or_else(|| users_own(variable))
+}
 
 /// Finds and reads the file.
 pub(crate) fn load(named: Option<&Path>, variable: Lookup<'_>) -> Result<Config, Failure> {
@@ -60,7 +71,11 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn parse(text: &str) -> Result<Config, String> {
+/// Reads what a file says.
+///
+/// # Errors
+/// Why it is no configuration, in words that show no secret.
+pub(crate) fn parse(text: &str) -> Result<Config, String> {
     let table: toml::Table = toml::from_str(text).map_err(|error| {
         // Not the parser's own picture of the line: it may show a password.
         let line =
@@ -73,6 +88,7 @@ fn parse(text: &str) -> Result<Config, String> {
             "url" => &mut config.url,
             "namespace" => &mut config.namespace,
             "holder" => &mut config.holder,
+            known if KEYS.contains(&known) => continue,
             _ => return Err(unknown(&key)),
         };
         match value {
@@ -81,6 +97,7 @@ fn parse(text: &str) -> Result<Config, String> {
         }
     }
     config.url.as_deref().map_or(Ok(()), check_url)?;
+    config.rules = Rules::parse(text, OWN)?;
     Ok(config)
 }
 
@@ -135,13 +152,21 @@ mod tests {
         assert_eq!(config.url.as_deref(), Some("sqlite:/a"));
         assert_eq!((config.namespace.as_deref(), config.holder.as_deref()), (Some("n"), Some("h")));
         assert_eq!(parse("").unwrap(), Config::default());
+        let text = "url = \"sqlite:/a\"\nttl = \"20s\"\n[resource.\"a/*\"]\nttl = \"1m\"\n";
+        let ttl = |name: &str| {
+            let resource = leasehold::Resource::new(name).unwrap();
+            parse(text).unwrap().rules.of(&resource).ttl.unwrap().as_millis()
+        };
+        assert_eq!((ttl("a/b"), ttl("b")), (60_000, 20_000));
     }
 
     #[test]
     fn an_unknown_key_is_refused_with_the_nearest_known_one() {
         assert_eq!(problem("namspace = \"x\""), "unknown key namspace; did you mean namespace?");
         assert_eq!(problem("uri = \"x\""), "unknown key uri; did you mean url?");
-        assert!(problem("completely_different = 1").contains("known keys: url, namespace, holder"));
+        assert!(
+            problem("completely_different = 1").contains("known keys: url, namespace, holder, ttl, wait")
+        );
         assert!(problem(&format!("{} = 1", "x".repeat(100_000))).contains("known keys"));
     }
 
@@ -150,6 +175,11 @@ mod tests {
         let shown = problem("namespace = \"n\"\nurl = redis://:secret@host\n");
         assert!(shown.starts_with("line 2: ") && !shown.contains("secret"), "{shown}");
         assert_eq!(problem("url = 5"), "url must be a text in quotes, not integer");
+        assert_eq!(problem("ttl = \"5\""), "ttl: 5 has no unit; write 5s (or 5ms)");
+        assert!(
+            problem("[resource.x]\nurl = \"redis://:secret@h\"")
+                .starts_with("resource.\"x\": unknown setting url")
+        );
         assert!(problem("url = \"sqlite:leases.db\"").contains("must be absolute"));
     }
 
@@ -166,5 +196,17 @@ mod tests {
     #[test]
     fn distances() {
         assert_eq!((distance("url", "url"), distance("", "abc"), distance("kitten", "sitting")), (0, 3, 3));
+    }
+
+    #[test]
+    fn no_hostile_file_makes_reading_panic_or_show_what_stands_in_it() {
+        for text in leasehold_testkit::hostile::texts() {
+            let set = format!("url = \"{text}\"\n");
+            for text in [set, format!("{text} = 1"), format!("namespace = '{text}'"), text] {
+                if let Err(problem) = parse(&text) {
+                    assert!(!problem.is_empty() && !problem.contains("secret"), "{problem}");
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,4 @@
-//! Durations as people type them: a number with its unit. A bare `30` is refused, because half of those who write it
-//! mean seconds and half milliseconds.
+//! Durations of options: as in the configuration file, with the name of the option in what is said.
 
 use std::time::Duration;
 
@@ -7,31 +6,9 @@ use leasehold::{Ttl, Wait};
 
 use crate::failure::Failure;
 
-/// More characters than any duration needs. Together with [`MAX_DIGITS`] it keeps every sum in the parser far below its
-/// limits.
-const MAX_LENGTH: usize = 32;
-/// Ten thousand million of anything is too long.
-const MAX_DIGITS: usize = 10;
-
 /// Reads the duration that was given for `option`.
 pub(crate) fn parse(option: &str, text: &str) -> Result<Duration, Failure> {
-    let refuse = |problem: &str| Failure::usage(format!("{option}: {problem}"));
-    let trimmed = text.trim();
-    if trimmed.is_empty() {
-        return Err(refuse("is empty; write a number with a unit, as in 30s, 5m or 1h30m"));
-    }
-    if trimmed.starts_with('-') && trimmed[1..].starts_with(|first: char| first.is_ascii_digit()) {
-        return Err(refuse(&format!("{trimmed} is negative; write how long, as in 30s")));
-    }
-    if trimmed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(refuse(&format!("{trimmed} has no unit; write {trimmed}s (or {trimmed}ms)")));
-    }
-    if trimmed.len() > MAX_LENGTH || longest_number(trimmed) > MAX_DIGITS {
-        return Err(refuse(&format!("{trimmed} is too long")));
-    }
-    humantime::parse_duration(trimmed).map_err(|_| {
-        refuse(&format!("{trimmed} is not a duration; write a number with a unit, as in 30s, 5m or 1h30m"))
-    })
+    leasehold::settings::duration(text).map_err(|problem| Failure::usage(format!("{option}: {problem}")))
 }
 
 /// Reads a TTL.
@@ -46,10 +23,6 @@ pub(crate) fn wait(text: Option<&str>) -> Result<Wait, Failure> {
         Some("forever") => Ok(Wait::Forever),
         Some(text) => parse("--wait", text).map(Wait::For),
     }
-}
-
-fn longest_number(text: &str) -> usize {
-    text.split(|character: char| !character.is_ascii_digit()).map(str::len).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -95,5 +68,35 @@ mod tests {
         assert_eq!(wait(Some("forever")).unwrap(), Wait::Forever);
         assert_eq!(wait(Some("5m")).unwrap(), Wait::For(Duration::from_secs(300)));
         assert!(wait(Some("5")).is_err());
+    }
+
+    #[test]
+    fn no_hostile_duration_makes_reading_panic() {
+        for text in leasehold_testkit::hostile::texts() {
+            let _ = (ttl("--ttl", &text), wait(Some(&text)));
+            if let Err(refused) = parse("--once-per", &text) {
+                assert!(refused.what().starts_with("--once-per: "), "{}", refused.what());
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_as_a_duration_is_read_as_it(ms in 0_u64..100 * 365 * 86_400_000) {
+            let duration = Duration::from_millis(ms);
+            let written = humantime::format_duration(duration).to_string();
+            // Longer texts than a person writes are refused.
+            if written.len() <= 32 {
+                assert_eq!(parse("--ttl", &written).unwrap(), duration);
+            }
+            if ms < 10_000_000_000 {
+                assert_eq!(parse("--ttl", &format!("{ms}ms")).unwrap(), duration);
+            }
+        }
+
+        #[test]
+        fn no_text_makes_reading_panic(text in "\\PC{0,40}|[0-9]{0,12}[a-z]{0,3} ?[0-9.]{0,12}[a-z]{0,7}") {
+            let _ = parse("--ttl", &text);
+        }
     }
 }

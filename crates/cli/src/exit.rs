@@ -13,6 +13,13 @@ use crate::supervise::Status;
 pub(crate) enum Exit {
     /// 0: done; for `check`: still yours.
     Done,
+    /// 1: the coordinator is not fit to be trusted (`doctor`), it broke a promise (`verify`), or the TTL is not long enough
+    /// (`ttl --check`).
+    Unfit,
+    /// 2: `verify` found nothing wrong, and too little to say that nothing is.
+    Inconclusive,
+    /// 3: `verify` could not run, or could not read the history.
+    NotRun,
     /// 64: the words, the configuration or a value are wrong, or this engine cannot do it. Nothing was done.
     Usage,
     /// 69: the coordinator cannot be reached. Certainly no effect.
@@ -44,6 +51,9 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
+            Self::Unfit => 1,
+            Self::Inconclusive => 2,
+            Self::NotRun => 3,
             Self::Usage => 64,
             Self::Unavailable => 69,
             Self::Corrupt => 70,
@@ -64,7 +74,16 @@ impl Exit {
 impl Exit {
     /// True for the numbers that `-E` moves: those that say something about the lease, and not about the command.
     pub(crate) fn is_ours(self) -> bool {
-        !matches!(self, Self::Done | Self::Interrupted(_) | Self::NotStarted(_) | Self::Command(_))
+        !matches!(
+            self,
+            Self::Done
+                | Self::Unfit
+                | Self::Inconclusive
+                | Self::NotRun
+                | Self::Interrupted(_)
+                | Self::NotStarted(_)
+                | Self::Command(_)
+        )
     }
 }
 
@@ -85,8 +104,11 @@ impl From<Kind> for Exit {
 mod tests {
     use super::*;
 
-    const ALL: [Exit; 9] = [
+    const ALL: [Exit; 12] = [
         Exit::Done,
+        Exit::Unfit,
+        Exit::Inconclusive,
+        Exit::NotRun,
         Exit::Usage,
         Exit::Unavailable,
         Exit::Corrupt,

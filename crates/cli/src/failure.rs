@@ -107,6 +107,15 @@ impl Failure {
         failure
     }
 
+    /// The same with another exit code, for a verb that has its own.
+    pub(crate) fn moved_to(mut self, exit: Exit) -> Self {
+        // What was typed wrong is that everywhere.
+        if self.exit != Exit::Usage {
+            self.exit = exit;
+        }
+        self
+    }
+
     /// Adds what to do next.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());

@@ -54,6 +54,11 @@ impl Named {
         Ok(Self { resource, token, lease_id })
     }
 
+    /// A grant that is known by its token alone.
+    pub(crate) fn by_token(resource: Resource, token: Token) -> Self {
+        Self { resource, token, lease_id: None }
+    }
+
     /// Asks the coordinator.
     pub(crate) fn standing(&self, leases: &Leases) -> Result<Standing, Failure> {
         let inspection = block_on(leases.inspect(&self.resource))?;

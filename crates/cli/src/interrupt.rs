@@ -40,6 +40,11 @@ struct State {
 impl Interrupts {
     /// Begins to watch. To be called before anything else starts a thread.
     pub(crate) fn watch() -> io::Result<Self> {
+        Self::watch_and(None)
+    }
+
+    /// The same for a program that stays: with `reload`, SIGHUP calls it, any number of times, and ends nothing.
+    pub(crate) fn watch_and(reload: Option<Box<dyn Fn() + Send>>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let watched = watched();
         if watched.iter().next().is_none() {
@@ -48,12 +53,18 @@ impl Interrupts {
         watched.thread_block()?;
         let told = Arc::clone(&shared);
         thread::Builder::new().name("leasehold-signals".to_owned()).spawn(move || {
-            let Ok(first) = watched.wait() else { return };
+            let next = || loop {
+                match (watched.wait(), &reload) {
+                    (Ok(Signal::SIGHUP), Some(reload)) => reload(),
+                    (signal, _) => return signal,
+                }
+            };
+            let Ok(first) = next() else { return };
             let told_us = clock::boot_us();
             told.tell(first);
             // One request to end often comes as two signals (`timeout` sends one to the program and one to its group). A later
             // one means that giving up takes too long for whoever waits.
-            while let Ok(signal) = watched.wait() {
+            while let Ok(signal) = next() {
                 if clock::boot_us().saturating_sub(told_us) >= REPEATED_US {
                     die_by(signal);
                 }

@@ -24,25 +24,29 @@ mod exit;
 mod failure;
 mod grant;
 mod interrupt;
+mod log;
 mod message;
 mod output;
 mod patience;
 mod people;
+mod place;
 mod run;
 mod settings;
 pub mod supervise;
+mod table;
+mod telemetry;
+mod timeline;
+mod verify;
 mod view;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::Parser as _;
-
-use crate::{args::Cli, exit::Exit, failure::Failure, output::Output};
+use crate::{exit::Exit, failure::Failure, output::Output};
 
 /// Runs the command line of this process. The only place from which the program ends.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let exit = match Cli::try_parse_from(&words) {
+    let exit = match args::parse(&words) {
         Ok(cli) => command::dispatch(cli),
         Err(error) => not_parsed(&words, &error),
     };

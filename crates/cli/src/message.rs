@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::{
-    Leases, Namespace, Refusal, Resource, Token, Wait, clock,
+    Leases, Namespace, Refusal, Resource, Token, Url, Wait, clock,
     core::record::{Busy, Gone, Record},
 };
 
@@ -12,6 +12,7 @@ use crate::{
     exit::Exit,
     failure::Failure,
     people::{self, shell_word},
+    place,
     settings::Settings,
     view::{self, LeaseFields},
 };
@@ -115,16 +116,26 @@ fn how_to_wait(wait: Wait) -> String {
 
 /// The command that ends this grant and no other, ready for a shell, from any folder.
 fn revoke_command(record: &Record, resource: &Resource, settings: &Settings, leases: &Leases) -> String {
-    let place = (!settings.is_default_place).then_some(leases.profile().place.as_str());
-    let namespace = (settings.namespace != Namespace::default()).then_some(&settings.namespace);
-    revoke_words(resource.as_str(), record.token, place, namespace)
+    revoke_words(resource.as_str(), record.token, &whereabouts(settings, leases))
 }
 
-fn revoke_words(resource: &str, token: Token, place: Option<&str>, namespace: Option<&Namespace>) -> String {
-    let name = shell_word(resource);
+/// The options that lead another shell to the same namespace; each with a space in front.
+fn whereabouts(settings: &Settings, leases: &Leases) -> String {
+    let url = Url::parse(&settings.url).ok().filter(|_| !settings.is_default_place);
+    let place = url.and_then(|url| place::for_people(&url, &leases.profile().place));
+    options(place.as_deref(), &settings.namespace)
+}
+
+fn options(place: Option<&str>, namespace: &Namespace) -> String {
     let place = place.map_or_else(String::new, |place| format!(" --url {}", shell_word(place)));
-    let namespace = namespace.map_or_else(String::new, |namespace| format!(" --namespace {namespace}"));
-    let options = format!("--token {token}{place}{namespace}");
+    let is_default = *namespace == Namespace::default();
+    let namespace = if is_default { String::new() } else { format!(" --namespace {namespace}") };
+    place + &namespace
+}
+
+fn revoke_words(resource: &str, token: Token, options: &str) -> String {
+    let name = shell_word(resource);
+    let options = format!("--token {token}{options}");
     if resource.starts_with('-') {
         return format!("leasehold revoke {options} -- {name}");
     }
@@ -138,8 +149,10 @@ fn quarantined(remaining: Duration, settings: &Settings, leases: &Leases) -> Fai
         leases.profile().place,
         people::duration(remaining)
     );
-    Failure::answer(Exit::NotGranted, "quarantined", what)
-        .advise("wait with --wait; if nobody can hold a lease here, `leasehold init --fresh`")
+    Failure::answer(Exit::NotGranted, "quarantined", what).advise(format!(
+        "wait with --wait; if nobody can hold a lease here, `leasehold init --fresh{}`",
+        whereabouts(settings, leases)
+    ))
 }
 
 /// Why a grant is not there any more: one stable word, and words for people.
@@ -168,10 +181,11 @@ mod tests {
     #[test]
     fn the_command_that_revokes_names_what_is_not_the_default() {
         let token = Token::new(17).unwrap();
-        assert_eq!(revoke_words("nightly", token, None, None), "leasehold revoke nightly --token 17");
+        let none = options(None, &Namespace::default());
+        assert_eq!(revoke_words("nightly", token, &none), "leasehold revoke nightly --token 17");
         let namespace = Namespace::new("app").unwrap();
         assert_eq!(
-            revoke_words("-odd name", token, Some("sqlite:/a b.db"), Some(&namespace)),
+            revoke_words("-odd name", token, &options(Some("sqlite:/a b.db"), &namespace)),
             "leasehold revoke --token 17 --url 'sqlite:/a b.db' --namespace app -- '-odd name'"
         );
     }

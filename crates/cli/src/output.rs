@@ -31,6 +31,11 @@ impl Output {
         Self { json, quiet, verbose }
     }
 
+    /// True when nothing but errors is wished for.
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
     /// True when JSON is wished for.
     pub(crate) fn is_json(self) -> bool {
         self.json

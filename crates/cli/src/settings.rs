@@ -4,10 +4,10 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use leasehold::{Label, LeaseId, Namespace, Resource, Token, Url};
+use leasehold::{Label, LeaseId, Namespace, Resource, Token, Url, settings::Rules};
 
 use crate::{
     args::Global,
@@ -29,6 +29,11 @@ pub(crate) struct Settings {
     pub(crate) namespace: Namespace,
     /// What `--holder` or the file says; a verb has its own default.
     pub(crate) holder: Option<Label>,
+    /// What leases are asked with where no option says: from the file, so that it changes without anybody changing a command
+    /// line.
+    pub(crate) rules: Rules,
+    /// Where the configuration file is, or would be.
+    pub(crate) file: Option<PathBuf>,
     pub(crate) output: Output,
 }
 
@@ -55,7 +60,8 @@ impl Settings {
         let namespace = namespace.map_or(Ok(Namespace::default()), |name| Namespace::new(&name))?;
         let holder = global.holder.as_ref().or(config.holder.as_ref());
         let holder = holder.map(|label| Label::new(label)).transpose()?;
-        Ok(Self { url, is_default_place, namespace, holder, output })
+        let file = config::place(global.config.as_deref(), variable);
+        Ok(Self { url, is_default_place, namespace, holder, rules: config.rules, file, output })
     }
 }
 
@@ -66,7 +72,7 @@ fn url(global: &Global, config: &Config, variable: Lookup<'_>) -> Result<Option<
         return Ok(Some(url.clone()));
     }
     if let Some(path) = variable("LEASEHOLD_URL_FILE") {
-        let read = read_url(Path::new(&path)).map_err(|error| {
+        let read = read_short(Path::new(&path)).map_err(|error| {
             Failure::usage(format!("LEASEHOLD_URL_FILE: cannot read {}: {error}", path.to_string_lossy()))
         })?;
         return Ok(Some(read.trim().to_owned()));
@@ -74,20 +80,21 @@ fn url(global: &Global, config: &Config, variable: Lookup<'_>) -> Result<Option<
     Ok(text("LEASEHOLD_URL", variable)?.or_else(|| config.url.clone()))
 }
 
-/// A URL from a file: a regular one, and of a sensible length.
-fn read_url(path: &Path) -> io::Result<String> {
+/// One line from a file, a URL or a secret: a regular one, and of a sensible length.
+pub(crate) fn read_short(path: &Path) -> io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = String::new();
     File::open(path)?.take(MAX_URL + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_URL {
-        return Err(io::Error::other("it is too long for a URL"));
+        return Err(io::Error::other("it is too long for one line"));
     }
     Ok(text)
 }
 
-fn text(name: &str, variable: Lookup<'_>) -> Result<Option<String>, Failure> {
+/// An environment variable that must be UTF-8.
+pub(crate) fn text(name: &str, variable: Lookup<'_>) -> Result<Option<String>, Failure> {
     let value = variable(name).map(OsString::into_string).transpose();
     value.map_err(|_| Failure::usage(format!("{name} is not UTF-8")))
 }
@@ -178,7 +185,7 @@ mod tests {
         assert!(failure.what().contains("not a regular file"), "{}", failure.what());
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("long"), "x".repeat(70_000)).unwrap();
-        assert!(read_url(&folder.path().join("long")).unwrap_err().to_string().contains("too long"));
+        assert!(read_short(&folder.path().join("long")).unwrap_err().to_string().contains("too long"));
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! The JSON of every verb. Field names are the glossary's, units come last, and what is not there is `null`: a key is
 //! never missing. `docs/cli.md` lists them; scripts rely on them.
 
+mod history;
+
 use leasehold::{
     Label, Namespace, Resource, Ttl,
     core::record::{End, EndReason, Inspection, Notice, Record, WaiterInfo},
+    doctor::Report,
+    fence::{Mark, OpSeq},
 };
 use serde::Serialize;
 
+pub(crate) use self::history::HistoryLine;
 use crate::{failure::Failure, people};
 
 /// A grant. All of it is `null` where there is none.
@@ -33,6 +38,18 @@ impl From<&Record> for LeaseFields {
             remaining_ms: Some(millis(record.remaining)),
             granted_at: people::exact_instant(record.granted_us),
             revoked: record.revoked.as_ref().map(NoticeFields::from),
+        }
+    }
+}
+
+impl From<&Mark> for LeaseFields {
+    /// The grant that a fence has let in, as far as it knows it.
+    fn from(mark: &Mark) -> Self {
+        Self {
+            lease_id: mark.lease_id.map(|lease_id| lease_id.to_string()),
+            label: Some(text(&mark.holder)),
+            fencing_token: Some(mark.token.get()),
+            ..Self::default()
         }
     }
 }
@@ -178,6 +195,57 @@ pub(crate) struct RevokeLine {
     pub(crate) busy_for_ms: u64,
 }
 
+/// What a fence remembers of a resource. All of it is `null` where it has never seen it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct MarkFields {
+    pub(crate) fencing_token: Option<u64>,
+    pub(crate) lease_id: Option<String>,
+    pub(crate) op_seq: Option<u64>,
+    pub(crate) label: Option<String>,
+}
+
+impl From<&Mark> for MarkFields {
+    fn from(mark: &Mark) -> Self {
+        Self {
+            fencing_token: Some(mark.token.get()),
+            lease_id: mark.lease_id.map(|lease_id| lease_id.to_string()),
+            op_seq: mark.op_seq.map(OpSeq::get),
+            label: Some(text(&mark.holder)),
+        }
+    }
+}
+
+/// The answer of `fence show` and `fence raise`.
+#[derive(Debug, Serialize)]
+pub(crate) struct MarkLine {
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) place: String,
+    #[serde(flatten)]
+    pub(crate) mark: MarkFields,
+    /// Of the whole fence.
+    pub(crate) stale_write_rejected_total: u64,
+}
+
+/// The answer of `fence install`.
+#[derive(Debug, Serialize)]
+pub(crate) struct InstallLine {
+    pub(crate) place: String,
+    pub(crate) strict: bool,
+}
+
+/// The answer of `fence seal` and `fence check` to a write that counts.
+#[derive(Debug, Serialize)]
+pub(crate) struct AdmittedLine {
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) place: String,
+    pub(crate) fencing_token: u64,
+    pub(crate) lease_id: String,
+    pub(crate) op_seq: Option<u64>,
+    pub(crate) admitted: bool,
+}
+
 /// The answer of `init`.
 #[derive(Debug, Serialize)]
 pub(crate) struct InitLine {
@@ -197,6 +265,37 @@ impl InitLine {
             max_ttl_ms: Ttl::as_millis(prepared.max_ttl),
             quarantine_ms: prepared.quarantine.map_or(0, millis),
         }
+    }
+}
+
+/// The answer of `doctor`.
+#[derive(Debug, Serialize)]
+pub(crate) struct DoctorLine<'a> {
+    namespace: &'a str,
+    place: &'a str,
+    fit: bool,
+    findings: Vec<FindingFields<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingFields<'a> {
+    subject: &'a str,
+    verdict: &'a str,
+    fact: &'a str,
+    touches: &'a str,
+    cure: Option<&'a str>,
+}
+
+impl<'a> DoctorLine<'a> {
+    pub(crate) fn new(namespace: &'a Namespace, report: &'a Report, fit: bool) -> Self {
+        let findings = report.findings.iter().map(|finding| FindingFields {
+            subject: finding.subject,
+            verdict: finding.verdict.word(),
+            fact: &finding.fact,
+            touches: finding.touches,
+            cure: finding.cure.as_deref(),
+        });
+        Self { namespace: namespace.as_str(), place: &report.place, fit, findings: findings.collect() }
     }
 }
 

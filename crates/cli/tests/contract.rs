@@ -14,6 +14,8 @@ use serde_json::Value;
 
 const PAGE: &str = include_str!("../../../docs/cli.md");
 
+const ID: &str = "000102030405060708090a0b0c0d0e0f";
+
 fn leasehold(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_leasehold"))
         .args(arguments)
@@ -66,6 +68,7 @@ fn every_key_is_documented_and_none_is_ever_missing() {
     let granted = at(&["acquire", "nightly", "--ttl", "1h"]);
     let token = granted["fencing_token"].as_u64().unwrap().to_string();
     let held = at(&["show", "nightly"]);
+    let lease_id = granted["lease_id"].as_str().unwrap();
     assert_eq!(top(&free), top(&held), "a key is missing where there is nothing to say");
     assert_eq!((&free["held"], &free["lease_id"]), (&Value::Bool(false), &Value::Null));
     assert_eq!(held["lease_id"], granted["lease_id"]);
@@ -76,8 +79,13 @@ fn every_key_is_documented_and_none_is_ever_missing() {
         at(&["renew", "nightly", "--token", &token]),
         at(&["revoke", "nightly", "--token", &token, "--reason", "test"]),
         at(&["ls"]),
+        at(&["fence", "seal", "nightly", "--token", &token, "--lease-id", lease_id]),
+        at(&["fence", "check", "nightly", "--token", &token, "--lease-id", lease_id, "--op-seq", "1"]),
+        at(&["fence", "show", "nightly"]),
+        at(&["fence", "raise", "nightly", "--token", "1"]),
         at(&["release", "nightly", "--token", &token]),
         at(&["show", "nightly"]),
+        at(&["purge"]),
         at(&["ttl", "--work-p99", "1s", "--rtt-p99", "1ms", "--margin", "1s"]),
     ];
     let gone = leasehold(folder.path(), &["--json", "check", "nightly", "--token", &token]);
@@ -94,8 +102,9 @@ fn every_key_is_documented_and_none_is_ever_missing() {
 fn every_refusal_is_one_object_on_the_standard_error() {
     let folder = tempfile::tempdir().unwrap();
     json(folder.path(), &["acquire", "nightly", "--ttl", "1h"]);
+    json(folder.path(), &["fence", "raise", "nightly", "--token", "7"]);
     let below_a_file = format!("sqlite:{}", folder.path().join("leases.db/x.db").display());
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 13] = [
         (&["acquire", "nightly", "--ttl", "1h"], 75, "held"),
         (&["acquire", "nightly"], 64, "usage"),
         (&["bogus"], 64, "usage"),
@@ -104,7 +113,11 @@ fn every_refusal_is_one_object_on_the_standard_error() {
         (&["revoke", "nightly"], 64, "usage"),
         (&["ls", "--url", &below_a_file], 64, "invalid"),
         (&["ls", "--url", "sqlite:/proc/no/leases.db"], 69, "unavailable"),
-        (&["ls", "--url", "etcd://h"], 64, "unsupported"),
+        (&["ls", "--url", "etcd://127.0.0.1:9"], 69, "unavailable"),
+        (&["fence", "check", "x"], 64, "missing_token"),
+        (&["fence", "check", "x", "--token", "5", "--lease-id", ID], 79, "no_such_resource"),
+        (&["fence", "check", "x", "--token", "9007199254740991", "--lease-id", ID], 64, "token_too_high"),
+        (&["fence", "check", "nightly", "--token", "5", "--lease-id", ID], 79, "stale"),
     ];
     for (arguments, code, kind) in cases {
         let output = leasehold(folder.path(), &[&["--json"], arguments].concat());
@@ -153,4 +166,41 @@ fn a_lease_that_was_acquired_outlives_the_program_and_ends_with_its_ttl() {
     let token = first["fencing_token"].to_string();
     let check = leasehold(folder.path(), &["--json", "check", "nightly", "--token", &token]);
     assert_eq!((check.status.code(), &one_line(&check.stdout)["reason"]), (Some(79), &"expired".into()));
+}
+
+#[test]
+fn purge_forgets_what_nobody_has_used_for_a_week_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let leases = Leases::connect(&url(folder.path())).unwrap();
+    let mut tokens = Vec::new();
+    for name in ["old", "new"] {
+        let lease = leases.lease(name, |lease| lease).acquire().unwrap();
+        tokens.push(lease.token());
+        let _ended = lease.release().unwrap();
+    }
+    drop(leases);
+    let file = rusqlite::Connection::open(folder.path().join("leases.db")).unwrap();
+    let week_ago = "UPDATE slot SET touched_unix = touched_unix - 8 * 86400000000 WHERE resource = 'old'";
+    assert_eq!(file.execute(week_ago, []).unwrap(), 1);
+    drop(file);
+    let purge = |arguments: &[&str]| {
+        let line = json(folder.path(), &[&["purge"], arguments].concat());
+        (line["looked_at"].clone(), line["forgotten"].clone(), line["resources"].to_string())
+    };
+    let found = (Value::from(2), Value::from(1), r#"["old"]"#.to_owned());
+    assert_eq!(purge(&["--dry-run"]), found);
+    assert_eq!(purge(&["--dry-run"]), found, "a dry run changes nothing");
+    let told = leasehold(folder.path(), &["purge", "-v", "--dry-run"]);
+    let (out, err) = (String::from_utf8(told.stdout).unwrap(), String::from_utf8(told.stderr).unwrap());
+    assert!(
+        out.starts_with("1 of 2 resources would be forgotten: unused for 7d (namespace default on "),
+        "{out}"
+    );
+    assert!(err.lines().any(|line| line == "leasehold: old"), "{err}");
+    assert_eq!(purge(&[]), found);
+    assert_eq!(purge(&[]), (Value::from(1), Value::from(0), "[]".to_owned()));
+    assert_eq!(json(folder.path(), &["show", "old"])["last_token"], Value::Null);
+    assert_eq!(json(folder.path(), &["show", "new"])["last_token"], tokens[1].get());
+    let next = json(folder.path(), &["acquire", "old", "--ttl", "1s"]);
+    assert!(next["fencing_token"].as_u64() > Some(tokens[0].get()), "{next} after {}", tokens[0]);
 }

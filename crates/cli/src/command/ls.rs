@@ -8,6 +8,8 @@ use leasehold::{
         record::{Inspection, Page},
         request::Listing,
     },
+    preempt::is_wish,
+    skip::is_skip,
 };
 
 use crate::{
@@ -18,6 +20,7 @@ use crate::{
     output::{json_line, raw},
     people,
     settings::Settings,
+    table::table,
     view::ResourceLine,
 };
 
@@ -30,17 +33,25 @@ pub(crate) fn run(args: &Ls, settings: &Settings) -> Result<Exit, Failure> {
     let mut first = true;
     loop {
         let listing = Listing { prefix: prefix.clone(), after, limit: Listing::MAX, free_too: args.all };
-        let page = block_on(leases.list(listing))?;
+        let mut page = block_on(leases.list(listing))?;
         if first && let Some(left) = page.quarantine {
             settings.output.note(&format!("quarantine: grants start in {}", people::duration(left)));
         }
+        after = page.items.last().map(|item| item.resource.clone());
+        page.items.retain(|item| is_shown(&prefix, &item.resource));
         write(&page, &leases, settings, first)?;
         first = false;
-        after = page.items.last().map(|item| item.resource.clone());
         if !page.more || after.is_none() {
             return Ok(Exit::Done);
         }
     }
+}
+
+/// False for what is no resource of anybody's: operators' wishes and notes of runs that were not needed. Who looks for them, by a
+/// prefix that names nothing else, finds them.
+pub(super) fn is_shown(prefix: &str, resource: &Resource) -> bool {
+    let is_ours = |name: &Resource| is_wish(name) || is_skip(name);
+    !is_ours(resource) || Resource::new(prefix).is_ok_and(|prefix| is_ours(&prefix))
 }
 
 fn write(page: &Page, leases: &Leases, settings: &Settings, first: bool) -> Result<(), Failure> {
@@ -51,30 +62,17 @@ fn write(page: &Page, leases: &Leases, settings: &Settings, first: bool) -> Resu
             text.push_str(&json_line(&ResourceLine::of(leases.namespace(), item))?);
         }
     } else if !page.items.is_empty() {
-        text = table(&page.items, clock::unix_us(), first);
+        text = page_table(&page.items, clock::unix_us(), first);
     } else if first {
         output.detail(|| "nothing is held".to_owned());
     }
     raw(text.as_bytes())
 }
 
-/// Columns as wide as this page needs.
-fn table(items: &[Inspection], now_us: u64, head: bool) -> String {
-    let head = head.then(|| HEAD.map(str::to_owned));
-    let rows: Vec<[String; 7]> = head.into_iter().chain(items.iter().map(|item| row(item, now_us))).collect();
-    let mut widths = [0; 7];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+/// A page for people.
+fn page_table(items: &[Inspection], now_us: u64, head: bool) -> String {
+    let rows: Vec<[String; 7]> = items.iter().map(|item| row(item, now_us)).collect();
+    table(head.then_some(HEAD), &rows)
 }
 
 fn row(item: &Inspection, now_us: u64) -> [String; 7] {
@@ -138,6 +136,6 @@ RESOURCE  HOLDER         SINCE                 AGE    TOKEN  REMAINING  WAITING
 nightly   web1:1:backup  2026-01-02T03:04:05Z  2m 5s  17     24.3s      2
 a\\u{a}b   (free)         -                     -      (17)   -          2
 ";
-        assert_eq!(table(&items, 1_767_323_170_000_000, true), expected);
+        assert_eq!(page_table(&items, 1_767_323_170_000_000, true), expected);
     }
 }

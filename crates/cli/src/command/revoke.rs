@@ -81,7 +81,7 @@ fn which(resource: &Resource, settings: &Settings, leases: &Leases) -> Result<Fa
     Ok(failure.advise(advice))
 }
 
-fn other_token(
+pub(super) fn other_token(
     resource: &Resource,
     token: Token,
     record: &Record,
@@ -96,7 +96,7 @@ fn other_token(
     failure
 }
 
-fn nobody(resource: &Resource, end: Option<&End>) -> Failure {
+pub(super) fn nobody(resource: &Resource, end: Option<&End>) -> Failure {
     let last = end
         .map_or_else(String::new, |end| format!("; its last grant, token {}, was {}", end.token, past(end)));
     let mut failure = Failure::answer(Exit::NotHeld, "not_held", format!("nobody holds {resource}{last}"));

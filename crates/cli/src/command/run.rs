@@ -3,9 +3,15 @@
 use std::{fs, path::Path, time::Duration};
 
 use leasehold::{
-    Label, Leases, Loss, Ttl, Url,
+    Done, Label, Leases, Loss, Ttl, Url, Vitals, Wait,
     blocking::block_on,
-    core::{holder::Identity, request::MAX_ONCE_PER},
+    clock,
+    core::{
+        derive_ttl::{Inputs, derive},
+        holder::Identity,
+        request::MAX_ONCE_PER,
+    },
+    settings::Limit,
 };
 use nix::{errno::Errno, sys::signal::Signal};
 use serde::Serialize;
@@ -14,34 +20,53 @@ use crate::{
     args, client, duration,
     exit::Exit,
     failure::Failure,
+    interrupt::run_for,
     message, output,
-    run::{self, Note, Outcome, Plan, Verdict, say::names},
+    run::{self, Note, Notify, OnPreempt, Origin, Outcome, Plan, Restart, Verdict, say::names},
     settings,
     settings::Settings,
     supervise::{Status, spawn_failure_code},
-    view,
+    telemetry, view,
 };
 
 /// Time between TERM and KILL unless said otherwise; never more than a third of the TTL.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a claim that is taken back, or a release that is tried again, in the background may keep this process.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a run that was not needed may take to say so in the history.
+const NOTE_LIMIT: Duration = Duration::from_secs(2);
+/// Fewer round trips than this say nothing of a percentile.
+const ENOUGH: u64 = 20;
 
 pub(crate) fn run(args: &args::Run, settings: &Settings) -> Result<Exit, Failure> {
-    let plan = plan(args, settings)?;
+    let origin = Origin::note();
+    let plan = plan(args, settings, &origin)?;
+    let mut granted_us = None;
     let outcome = run::run(&plan, |lease, leases| {
+        granted_us = Some(clock::boot_us());
         settings.output.detail(|| {
             let (resource, place) = (lease.resource(), &leases.profile().place);
             format!("holding {resource} on {place} with fencing token {}", lease.token())
         });
     });
-    Ok(conclude(args, &plan, outcome, settings))
+    let again = plan.restart.follows(&outcome);
+    let exit = conclude(args, &plan, outcome, settings);
+    if again {
+        let term_us = granted_us.map_or(0, |granted_us| clock::boot_us().saturating_sub(granted_us));
+        let error = origin.execute(Duration::from_micros(term_us));
+        settings.output.note(&format!("cannot stand by again: {error}"));
+    }
+    Ok(exit)
 }
 
 /// Checks what was asked.
-fn plan(args: &args::Run, settings: &Settings) -> Result<Plan, Failure> {
+fn plan(args: &args::Run, settings: &Settings, origin: &Origin) -> Result<Plan, Failure> {
     let optional = |option, text: Option<&String>| text.map(|text| duration::parse(option, text)).transpose();
-    let ttl = args.ttl.as_deref().map_or(Ok(Ttl::DEFAULT), |text| duration::ttl("--ttl", text))?;
+    let resource = settings::resource(&args.resource)?;
+    // Where no option says, the file does.
+    let file = settings.rules.of(&resource);
+    let ttl = args.ttl.as_deref().map(|text| duration::ttl("--ttl", text)).transpose()?;
+    let ttl = ttl.or(file.ttl).unwrap_or(Ttl::DEFAULT);
     let once_per = optional("--once-per", args.once_per.as_ref())?;
     if once_per.is_some_and(|period| period.is_zero() || period > MAX_ONCE_PER) {
         return Err(Failure::usage("--once-per: must be more than zero and at most 7d"));
@@ -50,20 +75,67 @@ fn plan(args: &args::Run, settings: &Settings) -> Result<Plan, Failure> {
     if max_hold.is_some_and(|limit| limit.is_zero()) {
         return Err(Failure::usage("--max-hold: must be more than zero"));
     }
+    let max_hold = max_hold.or_else(|| file.max_hold.and_then(length));
+    let restart = match args.restart.as_deref() {
+        None => Restart::Never,
+        Some("on-loss") => Restart::OnLoss,
+        Some("always") => Restart::Always,
+        Some(word) => {
+            return Err(Failure::usage(format!("--restart: {word} is neither on-loss nor always")));
+        }
+    };
+    let on_preempt = match args.on_preempt.as_deref() {
+        None | Some("drain") => OnPreempt::Drain,
+        Some("refuse") => OnPreempt::Refuse,
+        Some(word) => {
+            return Err(Failure::usage(format!("--on-preempt: {word} is neither drain nor refuse")));
+        }
+    };
     let label = || -> Label { client::runner(args.command.first().map_or("".as_ref(), |command| command)) };
     Ok(Plan {
         connect: client::builder(settings, label),
         url: Url::parse(&settings.url)?,
         namespace: settings.namespace.clone(),
-        resource: settings::resource(&args.resource)?,
+        resource,
         command: args.command.clone(),
         ttl,
-        wait: duration::wait(args.wait.as_deref())?,
+        wait: match (args.wait.as_deref(), restart) {
+            // Whoever stands by waits.
+            (None, Restart::OnLoss | Restart::Always) => Wait::Forever,
+            (None, Restart::Never) => file.wait.unwrap_or(Wait::No),
+            (wait, _) => duration::wait(wait)?,
+        },
         grace: grace(optional("--grace", args.grace.as_ref())?, ttl, max_hold)?,
         max_hold,
         once_per,
         kill_leftovers: args.kill_leftovers,
+        drain_timeout: match args.drain_timeout.as_deref() {
+            None => file.drain_timeout.map_or(Some(ttl.as_duration() * 2), length),
+            Some("forever") => None,
+            Some(text) => Some(duration::parse("--drain-timeout", text)?),
+        },
+        pause: if restart == Restart::Never { Duration::ZERO } else { origin.pause() },
+        restart,
+        on_preempt,
+        // A TTL on the command line is the last word.
+        file: settings.file.clone().filter(|_| args.ttl.is_none()),
+        notify: if args.no_sd_notify {
+            Notify::default()
+        } else {
+            Notify::from_name(settings::variable("NOTIFY_SOCKET"))
+        },
+        telemetry: telemetry::Plan {
+            listen: args.metrics_listen.as_deref().map(telemetry::Plan::address).transpose()?,
+            textfile: args.metrics_textfile.clone(),
+        },
     })
+}
+
+fn length(limit: Limit) -> Option<Duration> {
+    match limit {
+        Limit::After(limit) => Some(limit),
+        Limit::None => None,
+    }
 }
 
 /// As asked, or 5 s. Never more than a third of the TTL, so that a holder which cannot renew still has time to try; and less than
@@ -85,16 +157,23 @@ fn grace(asked: Option<Duration>, ttl: Ttl, max_hold: Option<Duration>) -> Resul
 
 /// Tells what happened, writes the report, and says how this program ends.
 fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings) -> Exit {
-    let Outcome { verdict, notes, lease, leases } = outcome;
+    let Outcome { verdict, notes, lease, leases, telemetry, asked_to_end: _ } = outcome;
     for note in &notes {
         tell(note, plan, settings);
     }
+    if let Some(leases) = &leases {
+        doubt_ttl(plan.ttl, &leases.vitals(), settings);
+    }
     let judged = judge(&verdict, plan, lease.as_ref(), leases.as_ref(), settings);
-    let unfinished = lease.is_none() || notes.iter().any(|note| matches!(note, Note::NotReleased(_)));
+    let unfinished = lease.is_none()
+        || matches!(verdict, Verdict::Lost(_))
+        || notes.iter().any(|note| matches!(note, Note::NotReleased(_)));
     if let Some(leases) = leases.filter(|_| unfinished) {
-        // What a claim or a release left behind is tried in the background, which ends with this process.
+        // What a claim or a release left behind is tried in the background, which ends with this process; and a loss is known
+        // here a moment before the driver has told log and metrics of it.
         block_on(leases.close(PATIENCE));
     }
+    drop(telemetry);
     let told = judged.is_err();
     let exit = match judged {
         Ok(exit) => exit,
@@ -115,6 +194,28 @@ fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings
     exit
 }
 
+/// With `-v`: what this run has measured says that its TTL is too short. Not without: one bad day is no reason to send mail
+/// from every cron job.
+fn doubt_ttl(ttl: Ttl, vitals: &Vitals, settings: &Settings) {
+    let measured = Inputs {
+        work_p99: Some(Duration::ZERO),
+        margin: Some(Duration::ZERO),
+        rtt_p99: Some(vitals.round_trip.p99),
+        pause_p99: Some(vitals.host_pause.p99),
+        ..Inputs::default()
+    };
+    let Ok(derived) = derive(&measured) else { return };
+    if vitals.round_trip.count >= ENOUGH && derived.renewed.exact > ttl.as_duration() {
+        settings.output.detail(|| {
+            format!(
+                "a TTL of {ttl} is short for what this run has met (round trip p99 {:?}, pause p99 {:?}): {:?} are needed; see \
+                 `leasehold ttl --measure 10s`",
+                vitals.round_trip.p99, vitals.host_pause.p99, derived.renewed.exact
+            )
+        });
+    }
+}
+
 fn judge(
     verdict: &Verdict,
     plan: &Plan,
@@ -126,11 +227,12 @@ fn judge(
     match (verdict, leases) {
         (Verdict::Command(status), _) => Ok(Exit::Command(*status)),
         (Verdict::NotStarted { errno }, _) => Err(not_started(plan, *errno)),
-        (Verdict::AlreadyDone(done), _) => {
+        (Verdict::AlreadyDone(done), leases) => {
             settings.output.detail(|| {
                 let due = crate::people::duration(done.due_in);
                 format!("{resource}: the last successful run is recent enough; due again in {due}")
             });
+            note_skipped(done, plan, leases, settings);
             Ok(Exit::Done)
         }
         (Verdict::Refused(refusal), Some(leases)) => {
@@ -154,14 +256,25 @@ fn judge(
         }
         (Verdict::Lost(loss), _) => Err(lost(loss, plan, lease)),
         (Verdict::SuccessUnrecorded, _) => {
-            let what =
-                format!("the command succeeded, and it is unknown whether {resource} has that recorded");
+            let what = format!("the command succeeded, and no answer says that {resource} has that recorded");
             let mut failure = Failure::answer(Exit::Unknown, "unknown", what)
                 .advise("within the period it may be run once more; see `leasehold show`");
             failure.resource = Some(view::name(resource));
             Err(failure)
         }
     }
+}
+
+/// Leaves word in the history that this run came for nothing. That it cannot is no failure of a run that was not needed.
+fn note_skipped(done: &Done, plan: &Plan, leases: Option<&Leases>, settings: &Settings) {
+    let (Some(leases), Some(once_per)) = (leases, plan.once_per) else { return };
+    let noted = run_for(NOTE_LIMIT, leases.note_skipped(&plan.resource, done, once_per));
+    settings.output.detail(|| match noted {
+        Some(Ok(true)) => format!("noted in the history of {}", plan.resource),
+        Some(Ok(false)) => format!("not noted: there is no place for it in the history of {}", plan.resource),
+        Some(Err(error)) => format!("not noted in the history: {error}"),
+        None => format!("not noted in the history within {NOTE_LIMIT:?}"),
+    });
 }
 
 fn not_started(plan: &Plan, errno: i32) -> Failure {
@@ -196,6 +309,13 @@ fn tell(note: &Note, plan: &Plan, settings: &Settings) {
             plan.resource
         ),
         Note::NotReleased(error) => error.to_string(),
+        Note::DrainedByForce => {
+            "the command did not end in the time it had to drain, and was ended".to_owned()
+        }
+        Note::Preempted { by, reason } => {
+            let who = message::by_and_why(by, reason);
+            format!("{} was asked for {who}; the command was told to end", plan.resource)
+        }
         Note::GuardDied => "the guard process was killed, and the command with it".to_owned(),
     };
     settings.output.note(&text);
@@ -270,7 +390,7 @@ mod tests {
             Verb::Run(args) => {
                 let settings =
                     Settings::check(&args::Global::default(), Output::new(false, false, false), &|_| None)?;
-                plan(&args, &settings)
+                plan(&args, &settings, &Origin::note())
             }
             verb => panic!("{verb:?}"),
         }

@@ -75,6 +75,11 @@ fn drive<T>(front: &mut Front, future: impl Future<Output = T>, until_us: u64) -
     }
 }
 
+/// Lets time pass, listening to signals.
+pub(super) fn rest_for(front: &mut Front, pause: Duration) -> Result<(), Verdict> {
+    rest(front, instant(pause))
+}
+
 /// Lets time pass until `until_us` on BOOTTIME, listening to signals.
 fn rest(front: &mut Front, until_us: u64) -> Result<(), Verdict> {
     loop {

@@ -1,8 +1,6 @@
 //! Speaks to the coordinator from inside the guard, when the front cannot: to release after the front was killed, and to
 //! renew while it is suspended.
 
-use std::time::Duration;
-
 use leasehold::{
     Belief, ConnectBuilder, Leases, blocking,
     core::{
@@ -13,7 +11,7 @@ use leasehold::{
     },
 };
 
-use super::handoff;
+use super::{handoff, nanos};
 use crate::{
     interrupt::run_for,
     patience::CONNECT_LIMIT,
@@ -125,8 +123,4 @@ impl Keeper for Nobody {
     fn renew(&mut self) -> Renewal {
         Renewal::Held { deadline_ns: 0, next_ns: u64::MAX }
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

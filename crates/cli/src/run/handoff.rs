@@ -67,4 +67,24 @@ mod tests {
         assert_eq!(decode(&bytes), Some(belief));
         assert!((0..=FIXED).all(|cut| decode(&bytes[..cut]).is_none()));
     }
+
+    #[test]
+    fn a_damaged_belief_has_one_spelling_or_none() {
+        let belief = Belief {
+            identity: Identity {
+                resource: Resource::new("orders/42").unwrap(),
+                lease_id: LeaseId::from_bytes([7; 16]),
+                token: Token::new(1).unwrap(),
+            },
+            ttl: Ttl::MIN,
+            sent: Reading::all(1),
+            opened: Reading::all(2),
+        };
+        let near = leasehold_testkit::hostile::near(&encode(&belief));
+        for bytes in near.into_iter().chain(leasehold_testkit::hostile::bytes()) {
+            if let Some(read) = decode(&bytes) {
+                assert_eq!(encode(&read), bytes);
+            }
+        }
+    }
 }

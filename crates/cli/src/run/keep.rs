@@ -1,6 +1,6 @@
 //! Keeping the lease while the command runs, and judging how both ended.
 
-use std::{ffi::OsString, pin::Pin, time::Duration};
+use std::{fs, path::PathBuf, pin::Pin, time::Duration};
 
 use leasehold::{
     Belief, Ended as Concluded, Error, Lease, LeaseHandle, Leases, Loss,
@@ -11,12 +11,22 @@ use leasehold::{
         request::{Release, Renewal},
         window::{Margin, Reading, Window},
     },
+    preempt::{Preemption, Preemptions},
 };
 
-use super::{Note, Plan, Verdict, acquire::request, handoff, place, poll::poll_once, system};
+use super::{
+    Note, Plan, Restart, Verdict,
+    acquire::request,
+    begin::{margin, start},
+    drain::Drain,
+    handoff, nanos,
+    poll::poll_once,
+    preempted::{self, OnPreempt},
+    retune::Retune,
+    system,
+};
 use crate::supervise::{
-    Ended, Event, Front, GuardEvent, Process, Resumed, Start, Status, StopReason, boottime_ns, kill_margin,
-    leave_stdio,
+    Ended, Event, Front, GuardEvent, Process, Resumed, Status, StopReason, boottime_ns, leave_stdio,
 };
 
 /// After a loss to another holder nothing is owed to the command but a moment to notice.
@@ -31,6 +41,8 @@ enum Word {
 }
 
 type Listening = Pin<Box<dyn Future<Output = Word>>>;
+/// The next wish for the lease, and whoever hears of the one after it.
+type Wishes = Pin<Box<dyn Future<Output = (Option<Preemption>, Preemptions)>>>;
 
 /// The lease on its side, the guard on the other.
 struct Keeping<'a> {
@@ -41,12 +53,20 @@ struct Keeping<'a> {
     /// The lease while nobody in this process has the care of it: renewed by the guard, or lost in its hands.
     handed: Option<Belief>,
     listening: Listening,
+    wishes: Wishes,
     /// When the lease was last known to end, on BOOTTIME: to judge whether the command ended before.
     closes_ns: u64,
     loss: Option<Loss>,
     /// The deadline before which the guard was roused last.
     roused_ns: u64,
+    /// The drain, once it has begun.
+    drain: Option<Drain>,
+    /// The file that tells the command who asked for its lease.
+    told: Option<PathBuf>,
+    /// Looks whether the configuration has another TTL by now.
+    retune: Retune,
     notes: &'a mut Vec<Note>,
+    asked_to_end: &'a mut bool,
 }
 
 /// Starts the command and stays with it to the end.
@@ -56,6 +76,7 @@ pub(super) fn keep(
     leases: &Leases,
     lease: Lease,
     notes: &mut Vec<Note>,
+    asked_to_end: &mut bool,
 ) -> Verdict {
     let closes = lease.closes();
     if let Err(reason) = front.start(start(plan, leases, &lease, closes)) {
@@ -67,36 +88,26 @@ pub(super) fn keep(
     }
     let listening = listen(lease.handle(), closes);
     let closes_ns = closes.boot_ns;
+    let wishes = hear_wishes(lease.preemptions());
     let (lease, handed) = (Some(lease), None);
-    Keeping { plan, leases, front, lease, handed, listening, closes_ns, loss: None, roused_ns: 0, notes }
-        .run()
-}
-
-fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading) -> Start {
-    let set = |name: &str, value: String| (OsString::from(name), OsString::from(value));
-    Start {
-        set_env: vec![
-            set("LEASEHOLD_RESOURCE", plan.resource.as_str().to_owned()),
-            set("LEASEHOLD_TOKEN", lease.token().to_string()),
-            set("LEASEHOLD_LEASE_ID", lease.lease_id().to_string()),
-            set("LEASEHOLD_HOLDER_ID", leases.holder_id().to_string()),
-            set("LEASEHOLD_TTL_MS", plan.ttl.as_millis().to_string()),
-            set("LEASEHOLD_NAMESPACE", plan.namespace.to_string()),
-            set("LEASEHOLD_URL", place::for_command(&plan.url, &leases.profile().place)),
-        ],
-        remove_env: Vec::new(),
-        deadline_ns: closes.boot_ns,
-        grace: plan.grace,
-        kill_margin: margin(plan),
-        handoff: handoff::encode(&lease.belief()),
-        kill_leftovers: plan.kill_leftovers,
+    Keeping {
+        plan,
+        leases,
+        front,
+        lease,
+        handed,
+        listening,
+        wishes,
+        closes_ns,
+        loss: None,
+        roused_ns: 0,
+        drain: None,
+        told: None,
+        retune: Retune::begin(plan),
+        notes,
+        asked_to_end,
     }
-}
-
-/// How long before the deadline the tree is killed.
-fn margin(plan: &Plan) -> Duration {
-    let ttl = plan.ttl.as_duration();
-    kill_margin(plan.max_hold.map_or(ttl, |limit| limit.min(ttl)))
+    .run()
 }
 
 fn listen(lease: LeaseHandle, known: Reading) -> Listening {
@@ -105,6 +116,13 @@ fn listen(lease: LeaseHandle, known: Reading) -> Listening {
             Some(closes) => Word::Extended(closes),
             None => Word::Lost(lease.lost().await),
         }
+    })
+}
+
+fn hear_wishes(mut preemptions: Preemptions) -> Wishes {
+    Box::pin(async move {
+        let wish = preemptions.next().await;
+        (wish, preemptions)
     })
 }
 
@@ -117,19 +135,20 @@ impl Keeping<'_> {
             {
                 self.hear(word);
             }
+            while let Some((wish, more)) =
+                self.lease.as_ref().and_then(|_| poll_once(self.wishes.as_mut(), &waker))
+            {
+                self.wished(wish, more);
+            }
             match self.front.next_event(self.patience()) {
-                Ok(Event::Timeout) => self.rouse(),
+                Ok(Event::Timeout) => self.time_passed(),
                 Ok(Event::Guard(GuardEvent::ChildStopped { signal })) => self.suspend(signal),
                 // From now on the pipes are the command's: a reader sees their end when the command closes them.
-                Ok(Event::Guard(GuardEvent::Started { .. })) => drop(leave_stdio()),
+                Ok(Event::Guard(GuardEvent::Started { .. })) => self.started(),
                 Ok(Event::Guard(GuardEvent::SpawnFailed { errno })) => return self.not_started(errno),
                 Ok(Event::Guard(GuardEvent::Ended(ended))) => return self.ended(ended),
                 Ok(Event::Guard(GuardEvent::Died { left })) => return self.guard_died(left),
-                Ok(Event::Signal(signal)) if signal.signo == libc::SIGTERM => {
-                    self.front.rouse_guard();
-                    // The command has it; the lease is kept until the command has really ended.
-                    self.lease.iter().for_each(|lease| lease.drain());
-                }
+                Ok(Event::Signal(signal)) => self.heed(signal.signo),
                 Ok(_) => {}
                 Err(reason) => {
                     // Dropping the front ends the command, after which the guard releases.
@@ -139,12 +158,101 @@ impl Keeping<'_> {
         }
     }
 
-    /// Time until the guard must have ended everything: half of its margin is left then.
+    fn started(&self) {
+        // Another term of the command may follow, with the same pipes.
+        if self.plan.restart == Restart::Never {
+            drop(leave_stdio());
+        }
+        if let Some(lease) = &self.lease {
+            self.plan.notify.ready(self.plan.resource.as_str(), lease.token().get());
+        }
+    }
+
+    /// A signal came, and the command has it. SIGTERM begins a drain: the lease is kept until the command has really ended.
+    fn heed(&mut self, signo: i32) {
+        *self.asked_to_end |= matches!(signo, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
+        if signo != libc::SIGTERM {
+            return;
+        }
+        self.front.rouse_guard();
+        self.lease.iter().for_each(|lease| lease.drain());
+        let now_ns = boottime_ns();
+        match self.drain {
+            None => {
+                self.plan.notify.stopping("asked to end: waiting for the command");
+                self.drain = Some(Drain::begin(now_ns, self.plan.drain_timeout));
+            }
+            Some(drain) if drain.is_urged(now_ns) => self.force(),
+            Some(_) => {}
+        }
+    }
+
+    /// Somebody asks for the lease. The command is told as by SIGTERM, and must have ended when the time that it was given is
+    /// over; a drain that is under way has its own time.
+    fn wished(&mut self, wish: Option<Preemption>, more: Preemptions) {
+        self.wishes = Box::pin(std::future::pending());
+        let (Some(wish), Some(lease), None) = (wish, &self.lease, &self.loss) else { return };
+        if self.plan.on_preempt == OnPreempt::Refuse {
+            wish.refuse("by --on-preempt refuse");
+            self.wishes = hear_wishes(more);
+            return;
+        }
+        let left = wish.remaining();
+        // Without the file the command still has the signal.
+        let path = preempted::path(lease.lease_id());
+        let _ = preempted::write(&path, &wish, left);
+        self.told = Some(path);
+        let (by, reason) = (wish.by().to_string(), wish.reason().to_string());
+        self.notes.push(Note::Preempted { by, reason });
+        wish.accept();
+        self.front.rouse_guard();
+        if self.drain.is_none() {
+            self.plan.notify.stopping("asked to hand over: waiting for the command");
+            let limit = left.saturating_sub(self.plan.grace);
+            self.drain = Some(Drain::begin(boottime_ns(), Some(limit)));
+            // A guard that is gone is learnt of by the next event.
+            let _ = self.front.remote().signal(libc::SIGTERM);
+        }
+    }
+
+    /// The drain has taken long enough: the tree is ended, and then the lease is released.
+    fn force(&mut self) {
+        if let Some(drain) = self.drain.as_mut().filter(|drain| !drain.forced) {
+            drain.forced = true;
+            self.notes.push(Note::DrainedByForce);
+            let _ = self.front.remote().stop(self.plan.grace);
+        }
+    }
+
+    /// True when the tree was ended because of a drain, and not because of the lease.
+    fn is_forced(&self) -> bool {
+        self.drain.is_some_and(|drain| drain.forced) && self.loss.is_none()
+    }
+
+    /// The next moment at which something is due: the end of a drain, or the moment by which the guard must have ended
+    /// everything, when half of its margin is left.
     fn patience(&self) -> Option<Duration> {
-        let margin = u64::try_from((margin(self.plan) / 2).as_nanos()).unwrap_or(u64::MAX);
-        let until_ns = self.closes_ns.saturating_sub(margin);
-        let left = Duration::from_nanos(until_ns.saturating_sub(boottime_ns()));
-        (self.roused_ns != self.closes_ns).then_some(left)
+        let left = |until_ns: u64| Duration::from_nanos(until_ns.saturating_sub(boottime_ns()));
+        let rouse = (self.roused_ns != self.closes_ns).then(|| self.rouse_at_ns());
+        let drain = self.drain.and_then(|drain| drain.due_ns());
+        rouse.into_iter().chain(drain).chain(self.retune.due_ns()).min().map(left)
+    }
+
+    fn rouse_at_ns(&self) -> u64 {
+        self.closes_ns.saturating_sub(nanos(margin(self.plan) / 2))
+    }
+
+    fn time_passed(&mut self) {
+        let now_ns = boottime_ns();
+        if self.drain.and_then(|drain| drain.due_ns()).is_some_and(|due_ns| due_ns <= now_ns) {
+            self.force();
+        }
+        if let Some(lease) = self.lease.as_ref().filter(|_| self.retune.is_due(now_ns)) {
+            self.retune.look(now_ns, self.plan, lease);
+        }
+        if self.rouse_at_ns() <= now_ns {
+            self.rouse();
+        }
     }
 
     /// The deadline is nearly over and the guard has said nothing. If somebody has stopped it, it goes on now, and its first
@@ -220,6 +328,7 @@ impl Keeping<'_> {
         let Some(belief) = self.lease.take().map(Lease::forsake) else { return };
         let handoff = handoff::encode(&belief);
         self.handed = Some(belief);
+        self.wishes = Box::pin(std::future::pending());
         match self.front.suspend(signal, handoff) {
             Ok(Resumed::Held { deadline_ns, lost: false }) => self.resume(deadline_ns),
             Ok(Resumed::Held { lost: true, .. }) => {
@@ -257,6 +366,8 @@ impl Keeping<'_> {
         match request(self.plan, self.leases).resume(belief) {
             Ok(lease) => {
                 self.listening = listen(lease.handle(), lease.closes());
+                self.wishes = hear_wishes(lease.preemptions());
+                self.retune.start_over(self.plan);
                 self.lease = Some(lease);
                 self.handed = None;
             }
@@ -272,7 +383,9 @@ impl Keeping<'_> {
     /// The command has ended, and so has the guard.
     fn ended(mut self, ended: Ended) -> Verdict {
         self.closes_ns = self.closes_ns.max(ended.deadline_ns);
-        let stopped = ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers);
+        let by_force = |reason| reason == StopReason::Asked && self.is_forced();
+        let stopped =
+            ended.stopped.is_some_and(|reason| reason != StopReason::Leftovers && !by_force(reason));
         if !ended.left.is_empty() && ended.stopped.is_some() {
             return self.unkillable(ended.left);
         }
@@ -374,6 +487,9 @@ impl Drop for Keeping<'_> {
     /// Left in any other way than an end that released (an error, a panic), the command still lives: with the front the
     /// guard loses its reason to let it, and once the whole tree is dead it releases. Not we, and not before.
     fn drop(&mut self) {
+        if let Some(path) = &self.told {
+            let _ = fs::remove_file(path);
+        }
         self.forsake();
     }
 }

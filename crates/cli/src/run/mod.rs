@@ -11,14 +11,20 @@
 //! ```
 
 mod acquire;
+mod again;
+mod begin;
 mod caretaker;
+mod drain;
 mod handoff;
 mod keep;
-mod place;
+mod notify;
 mod poll;
+mod preempted;
+mod retune;
 pub(crate) mod say;
+mod tell;
 
-use std::{ffi::OsString, io, time::Duration};
+use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
 use leasehold::{
     ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Url,
@@ -26,7 +32,14 @@ use leasehold::{
     core::{holder::Identity, policy::Policy},
 };
 
-use crate::supervise::{Front, Process, Status, sees_processes};
+pub(crate) use again::Origin;
+pub(crate) use notify::Notify;
+pub(crate) use preempted::OnPreempt;
+
+use crate::{
+    supervise::{Front, Process, Status, sees_processes},
+    telemetry::{self, Telemetry},
+};
 
 /// Everything `run` needs to know, checked.
 #[derive(Debug)]
@@ -46,6 +59,28 @@ pub(crate) struct Plan {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) once_per: Option<Duration>,
     pub(crate) kill_leftovers: bool,
+    /// How long after SIGTERM the command may take; `None` for ever.
+    pub(crate) drain_timeout: Option<Duration>,
+    pub(crate) restart: Restart,
+    pub(crate) on_preempt: OnPreempt,
+    /// The configuration file whose TTL counts, also when it changes.
+    pub(crate) file: Option<PathBuf>,
+    /// Before anything is asked for.
+    pub(crate) pause: Duration,
+    pub(crate) notify: Notify,
+    pub(crate) telemetry: telemetry::Plan,
+}
+
+/// What comes after a term.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Restart {
+    /// This program ends, as the command or the lease did.
+    #[default]
+    Never,
+    /// A lease that was lost is waited for again.
+    OnLoss,
+    /// As that; and a command that ended by itself is started again.
+    Always,
 }
 
 impl Plan {
@@ -89,8 +124,17 @@ pub(crate) enum Note {
     Unkillable(Vec<Process>),
     /// The release was not confirmed.
     NotReleased(Error),
+    /// Somebody asked for the lease, and the command was told to end.
+    Preempted {
+        /// Who.
+        by: String,
+        /// Why.
+        reason: String,
+    },
     /// The guard was killed.
     GuardDied,
+    /// The command did not end in the time it had after SIGTERM, and was made to.
+    DrainedByForce,
 }
 
 /// What came of it.
@@ -102,13 +146,23 @@ pub(crate) struct Outcome {
     pub(crate) lease: Option<Identity>,
     /// The client, when it connected. To be closed: a claim may still have to be taken back.
     pub(crate) leases: Option<Leases>,
+    /// To be dropped last of all: it then tells monitoring for the last time.
+    pub(crate) telemetry: Telemetry,
+    /// Somebody asked this program to end; nothing is started again.
+    pub(crate) asked_to_end: bool,
 }
 
 /// Runs the command under a lease. Must be called while the process has one thread. `granted` is told of the lease before
 /// the command starts.
 pub(crate) fn run(plan: &Plan, granted: impl FnOnce(&Lease, &Leases)) -> Outcome {
-    let mut outcome =
-        Outcome { verdict: Verdict::NotStarted { errno: 0 }, notes: Vec::new(), lease: None, leases: None };
+    let mut outcome = Outcome {
+        verdict: Verdict::NotStarted { errno: 0 },
+        notes: Vec::new(),
+        lease: None,
+        leases: None,
+        telemetry: Telemetry::default(),
+        asked_to_end: false,
+    };
     outcome.verdict = match attempt(plan, granted, &mut outcome) {
         Ok(verdict) | Err(verdict) => verdict,
     };
@@ -132,16 +186,26 @@ fn attempt(
     let forked = Front::fork(plan.command.clone(), caretaker);
     let mut front = forked
         .map_err(|reason| Verdict::Failed(system("the guard process could not be started", &reason)))?;
+    outcome.telemetry = plan
+        .telemetry
+        .start()
+        .map_err(|failure| Verdict::Failed(Error::new(Kind::Invalid, failure.what())))?;
+    plan.notify.waiting(plan.resource.as_str());
+    acquire::rest_for(&mut front, plan.pause)?;
     let waiting = acquire::Waiting::begin(plan);
     let leases = &*outcome.leases.insert(waiting.connect(plan, &mut front)?);
     let lease = waiting.acquire(plan, &mut front, leases)?;
     outcome.lease = Some(lease.belief().identity);
     granted(&lease, leases);
-    Ok(keep::keep(plan, front, leases, lease, &mut outcome.notes))
+    Ok(keep::keep(plan, front, leases, lease, &mut outcome.notes, &mut outcome.asked_to_end))
 }
 
 /// An error of the operating system in something that needs no coordinator.
 fn system(what: &str, reason: &io::Error) -> Error {
     Error::new(Kind::Unavailable, format!("{what}: {reason}"))
         .advise("free processes, memory or file descriptors")
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

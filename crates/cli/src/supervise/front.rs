@@ -26,7 +26,7 @@ use super::ending::stop_self;
 use super::event::{Event, GuardEvent, Origin, Process, SignalEvent, Start};
 use super::guard::Birth;
 use super::signals::{bit, forwardable, origin};
-use super::sys::process::fork;
+use super::sys::process::{Handle, fork};
 use super::sys::signal::{Received, SignalSet, SignalSource, is_ignored, set_default, set_mask};
 use super::sys::spawn::Inherited;
 use super::terminal::Foreground;
@@ -100,6 +100,14 @@ impl Remote {
     /// The guard is gone or does not listen.
     pub fn stop(&self, grace: Duration) -> io::Result<()> {
         self.ask(&Ask::Stop { grace_ns: nanos(grace) })
+    }
+
+    /// Sends the command a signal, as one that the front was sent.
+    ///
+    /// # Errors
+    /// The guard is gone or does not listen.
+    pub fn signal(&self, signo: i32) -> io::Result<()> {
+        self.ask(&Ask::Signal(Forward { signo, value: None, if_stopped: false }))
     }
 
     fn ask(&self, ask: &Ask) -> io::Result<()> {
@@ -456,12 +464,23 @@ impl Drop for Front {
             return;
         }
         self.remote.0.close();
-        let until_ns = boottime_ns().saturating_add(FAREWELL_NS);
-        let ended =
-            || waitpid(Pid::from_raw(self.guard), Some(WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive);
-        while !ended() && boottime_ns() < until_ns {
-            let _interrupted = poll_until(&mut [], Some(boottime_ns().saturating_add(1_000_000)));
-        }
+        reap(self.guard, boottime_ns().saturating_add(FAREWELL_NS));
+    }
+}
+
+/// Waits for the end of a child: by its handle, whose readiness is that end, so that it costs no moment too many. A kernel that
+/// has no handles is asked each millisecond.
+fn reap(pid: i32, until_ns: u64) {
+    let ended = || waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive);
+    if ended() {
+        return;
+    }
+    let handle = Handle::open(pid).ok().flatten();
+    let mut watched: Vec<_> =
+        handle.iter().map(|handle| PollFd::new(handle.as_fd(), PollFlags::POLLIN)).collect();
+    while !ended() && boottime_ns() < until_ns {
+        let step_ns = boottime_ns().saturating_add(1_000_000);
+        let _interrupted = poll_until(&mut watched, Some(if handle.is_some() { until_ns } else { step_ns }));
     }
 }
 

@@ -258,6 +258,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_hostile_line_makes_reading_panic() {
+        let line = b"7 (a) S 1) T 42 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 100 0 0\n";
+        let near = leasehold_testkit::hostile::near(line);
+        for line in near.into_iter().chain(leasehold_testkit::hostile::bytes()) {
+            drop(Stat::parse(&line));
+        }
+    }
+
+    #[test]
     fn a_name_with_parentheses_is_read_whole() {
         let line = b"7 (a) S 1) T 42 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 100 0 0\n";
         let stat = Stat::parse(line).unwrap();

@@ -295,8 +295,7 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_told_is_what_was_said() {
+    fn asks() -> Vec<Ask> {
         let start = Start {
             set_env: vec![("A".into(), "1=2".into()), (OsString::from_vec(vec![0xff]), "".into())],
             remove_env: vec!["B".into()],
@@ -306,7 +305,7 @@ mod tests {
             handoff: vec![0, 1, 255],
             kill_leftovers: true,
         };
-        let asks = [
+        vec![
             Ask::Start(start),
             Ask::Extend { deadline_ns: 7 },
             Ask::Signal(Forward { signo: 64, value: Some(u64::MAX), if_stopped: false }),
@@ -314,11 +313,10 @@ mod tests {
             Ask::Stop { grace_ns: 3 },
             Ask::Keep { handoff: vec![9] },
             Ask::TakeBack,
-        ];
-        for ask in asks {
-            let back = Ask::decode(&ask.encode()).unwrap();
-            assert_eq!(format!("{back:?}"), format!("{ask:?}"));
-        }
+        ]
+    }
+
+    fn tells() -> Vec<Tell> {
         let ended = Ended {
             status: Some(Status::Signal(9)),
             at_ns: 5,
@@ -328,7 +326,7 @@ mod tests {
             left: vec![Process { pid: 1, name: "a b".into() }],
             released: true,
         };
-        let tells = [
+        vec![
             Tell::Started { pid: -1, missed: 1 << 63 },
             Tell::SpawnFailed { errno: 2 },
             Tell::ChildStopped { signal: 20 },
@@ -337,8 +335,16 @@ mod tests {
             Tell::Kept,
             Tell::TakenBack { deadline_ns: 4, lost: true },
             Tell::Ended(ended),
-        ];
-        for tell in tells {
+        ]
+    }
+
+    #[test]
+    fn what_is_told_is_what_was_said() {
+        for ask in asks() {
+            let back = Ask::decode(&ask.encode()).unwrap();
+            assert_eq!(format!("{back:?}"), format!("{ask:?}"));
+        }
+        for tell in tells() {
             let back = Tell::decode(&tell.encode()).unwrap();
             assert_eq!(format!("{back:?}"), format!("{tell:?}"));
         }
@@ -349,6 +355,17 @@ mod tests {
         let whole = Ask::Keep { handoff: vec![1, 2, 3] }.encode();
         for length in 0..whole.len() {
             assert!(Ask::decode(&whole[..length]).is_none(), "{length} bytes");
+        }
+    }
+
+    /// Neither end reads more than there is, whatever a packet says of its own length.
+    #[test]
+    fn a_damaged_packet_is_read_as_something_or_as_nothing() {
+        let written: Vec<Vec<u8>> =
+            asks().iter().map(Ask::encode).chain(tells().iter().map(Tell::encode)).collect();
+        let near = written.iter().flat_map(|packet| leasehold_testkit::hostile::near(packet));
+        for packet in near.chain(leasehold_testkit::hostile::bytes()) {
+            let _ = (Ask::decode(&packet), Tell::decode(&packet));
         }
     }
 }

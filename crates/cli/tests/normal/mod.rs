@@ -6,6 +6,8 @@ use std::{fs, path::Path};
 pub(crate) struct Normal {
     folder: String,
     host: String,
+    /// The coordinator's URL, and what it is called without settings.
+    url: Option<(String, String)>,
     tokens: Vec<String>,
     ids: Vec<String>,
 }
@@ -16,12 +18,26 @@ impl Normal {
         Self {
             folder: folder.display().to_string(),
             host: host.trim().to_owned(),
+            url: None,
             tokens: Vec::new(),
             ids: Vec::new(),
         }
     }
 
+    /// Shows this URL as `<URL>` where somebody could type it, and as `<PLACE>` elsewhere.
+    pub(crate) fn hide(&mut self, url: &str) {
+        let place = url.split('?').next().unwrap();
+        self.url = Some((url.to_owned(), place.to_owned()));
+    }
+
     pub(crate) fn line(&mut self, line: &str) -> String {
+        let mut line = line.to_owned();
+        if let Some((url, place)) = &self.url {
+            for quote in ["'", ""] {
+                line = line.replace(&format!("--url {quote}{url}{quote}"), "--url <URL>");
+            }
+            line = line.replace(place.as_str(), "<PLACE>");
+        }
         let line = line.replace(&self.folder, "<DIR>");
         let line = line.replace(&format!("@{}", self.host), "@<HOST>");
         let line = runs(&line, &format!("{}:", self.host), |rest| {

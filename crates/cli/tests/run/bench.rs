@@ -1,6 +1,7 @@
-//! One test's folder, its lease file, and the programs that run on it.
+//! One test's folder, its coordinator, and the programs that run on it.
 
 use std::{
+    cell::RefCell,
     fs,
     os::unix::process::ExitStatusExt as _,
     path::PathBuf,
@@ -12,11 +13,24 @@ use std::{
 use leasehold_testkit::process::{Child, Fleet, Spawn, wait_until};
 use tempfile::TempDir;
 
+use crate::engines::{Engine, Sqlite};
+
 /// Far beyond anything a healthy run needs, even on a machine that builds something else at the same time.
 pub const LONG: Duration = Duration::from_secs(60);
 
+thread_local! {
+    /// The coordinator of the case that runs on this thread.
+    static ENGINE: RefCell<Option<Arc<dyn Engine>>> = const { RefCell::new(None) };
+}
+
+/// Cases of this thread run on `engine` from now on.
+pub fn on(engine: Arc<dyn Engine>) {
+    ENGINE.set(Some(engine));
+}
+
 pub struct Bench {
     folder: TempDir,
+    url: String,
     fleet: Fleet,
 }
 
@@ -24,7 +38,15 @@ impl Bench {
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("run-").unwrap();
         let fleet = Fleet::new(folder.path());
-        Self { folder, fleet }
+        // Tests that are about the program alone say nothing: a lease file will do.
+        let engine = ENGINE.with_borrow(Clone::clone).unwrap_or_else(|| Arc::new(Sqlite));
+        let bench = Self { url: engine.url(folder.path()), folder, fleet };
+        // Elsewhere a new namespace grants only after a while, unless somebody vouches for it.
+        if engine.name() != "sqlite" {
+            let made = bench.leasehold(&["init", "--fresh", "--max-ttl", "24h"]);
+            assert_eq!(code(&made), 0, "{}", stderr(&made));
+        }
+        bench
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -32,7 +54,7 @@ impl Bench {
     }
 
     pub fn url(&self) -> String {
-        format!("sqlite:{}", self.path("leases.db").display())
+        self.url.clone()
     }
 
     /// What a child wrote into the folder; empty while there is nothing.
@@ -71,12 +93,18 @@ impl Bench {
 
     /// Starts `leasehold` in the background.
     pub fn start(&mut self, name: &str, words: &[&str]) -> Arc<Child> {
+        self.start_with(name, words, &[])
+    }
+
+    /// The same with more environment variables.
+    pub fn start_with(&mut self, name: &str, words: &[&str], more: &[(&str, &str)]) -> Arc<Child> {
         let spawn = Spawn::new(env!("CARGO_BIN_EXE_leasehold"))
             .args(words)
             .env("LEASEHOLD_URL", self.url())
             .env("D", self.folder.path())
             .without_env("LEASEHOLD_RESOURCE")
             .without_env("LEASEHOLD_LEASE_ID");
+        let spawn = more.iter().fold(spawn, |spawn, (name, value)| spawn.env(name, value));
         self.fleet.start(name, spawn).unwrap()
     }
 

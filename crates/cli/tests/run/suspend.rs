@@ -84,8 +84,7 @@ fn stays_busy(bench: &Bench, time: Duration) {
 const UNTIL_TOLD: &str = "trap 'echo told >>$D/told' TERM; echo $$ >$D/command; \
                           while [ ! -e $D/go ]; do sleep 0.02; done; exit 5";
 
-#[test]
-fn a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing() {
+pub fn a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing() {
     let bench = Bench::new();
     let mut job = Job::start(&bench, &["run", "r", "--ttl", "4s", "--", "sh", "-c", UNTIL_TOLD]);
     bench.line("command");
@@ -102,8 +101,7 @@ fn a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing() {
     assert_eq!(code(&bench.leasehold(&["run", "r", "--", "true"])), 0);
 }
 
-#[test]
-fn a_lease_revoked_during_a_stop_of_the_whole_group_is_lost_and_not_free_before_the_end() {
+pub fn a_lease_revoked_during_a_stop_of_the_whole_group_is_lost_and_not_free_before_the_end() {
     let bench = Bench::new();
     let script = "trap '' TERM; echo $LEASEHOLD_TOKEN >$D/token; echo $$ >$D/command; \
                   while :; do sleep 0.05; done";
@@ -122,8 +120,7 @@ fn a_lease_revoked_during_a_stop_of_the_whole_group_is_lost_and_not_free_before_
 }
 
 /// The two race: the front learns of the revocation before the stop of its command, after it, or while it hands over.
-#[test]
-fn a_stop_signal_beside_a_revocation_frees_nothing_under_a_living_command() {
+pub fn a_stop_signal_beside_a_revocation_frees_nothing_under_a_living_command() {
     for delay in [0_u64, 5, 20, 60] {
         let bench = Bench::new();
         let script = "trap '' TERM; echo $LEASEHOLD_TOKEN >$D/token; echo $$ >$D/command; \
@@ -143,8 +140,7 @@ fn a_stop_signal_beside_a_revocation_frees_nothing_under_a_living_command() {
     }
 }
 
-#[test]
-fn a_command_that_ends_while_suspended_frees_the_resource_and_keeps_its_code() {
+pub fn a_command_that_ends_while_suspended_frees_the_resource_and_keeps_its_code() {
     let bench = Bench::new();
     let script = "echo $$ >$D/command; exec sleep 1000";
     let mut job = Job::start(&bench, &["run", "r", "--ttl", "2s", "--", "sh", "-c", script]);
@@ -159,8 +155,7 @@ fn a_command_that_ends_while_suspended_frees_the_resource_and_keeps_its_code() {
 }
 
 /// Everything a guard needs to connect is away for a moment, just when it is to take over.
-#[test]
-fn a_guard_that_cannot_connect_at_once_tries_again() {
+pub fn a_guard_that_cannot_connect_at_once_tries_again() {
     let bench = Bench::new();
     let words = ["run", "r", "--ttl", "6s", "--grace", "500ms", "--", "sh", "-c", UNTIL_TOLD];
     let (home, away) = (bench.path("place"), bench.path("away"));
@@ -183,8 +178,7 @@ fn a_guard_that_cannot_connect_at_once_tries_again() {
     assert_eq!((job.wait().code(), bench.text("told").as_str()), (Some(5), ""), "{}", bench.text("said"));
 }
 
-#[test]
-fn a_release_that_the_guard_could_not_make_is_said_and_the_code_is_still_the_commands() {
+pub fn a_release_that_the_guard_could_not_make_is_said_and_the_code_is_still_the_commands() {
     let bench = Bench::new();
     let (home, away) = (bench.path("place"), bench.path("away"));
     std::fs::create_dir(&home).unwrap();

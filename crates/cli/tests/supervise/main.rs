@@ -8,6 +8,7 @@
 
 mod deadline;
 mod front;
+mod interactive;
 mod promises;
 mod receiver;
 mod signals;
@@ -27,7 +28,15 @@ fn main() {
         _ => {}
     }
     let arguments = Arguments::from_args();
-    let trials = [promises::ALL, deadline::ALL, signals::ALL, starting::ALL, terminal::ALL, unkillable::ALL];
+    let trials = [
+        promises::ALL,
+        deadline::ALL,
+        signals::ALL,
+        starting::ALL,
+        terminal::ALL,
+        interactive::ALL,
+        unkillable::ALL,
+    ];
     let trials = trials.into_iter().flatten().map(|(name, test)| {
         let short = name.strip_prefix("supervise::").unwrap_or(name);
         let trial = Trial::test(short, move || {

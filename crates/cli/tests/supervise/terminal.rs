@@ -187,7 +187,11 @@ fn a_pager_works() {
 
 fn a_shell_works_and_can_suspend_itself() {
     let world = World::new();
-    let mut tty = Tty::bash(&world, "--ttl 1500 --grace 300 --renew");
+    a_shell_in_a_shell(&mut Tty::bash(&world, "--ttl 1500 --grace 300 --renew"));
+}
+
+/// A shell under `run` interrupts its own command, suspends itself, goes on and ends with a code.
+pub(crate) fn a_shell_in_a_shell(tty: &mut Tty) {
     tty.type_line("PS1='in''ner> ' run bash --norc --noprofile --noediting -i");
     tty.expect("inner> ");
     tty.type_line("sh -c 'echo $((40 + 2)); exec sleep 600'");

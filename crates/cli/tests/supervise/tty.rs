@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{PtyMaster, Winsize, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::stat::Mode;
 
-use crate::world::{LONG, nap};
+use crate::world::{LONG, World, nap};
 use leasehold_cli::supervise::boottime_ns;
 
 pub(crate) struct Tty {
@@ -79,14 +79,24 @@ impl Tty {
     }
 
     /// An interactive bash; `run` is its name for a front with these options.
-    pub(crate) fn bash(world: &crate::world::World, options: &str) -> Self {
+    pub(crate) fn bash(world: &World, options: &str) -> Self {
+        let exe = std::env::current_exe().unwrap();
+        Self::shell(world, &format!("'{}' front $D {options}", exe.display()))
+    }
+
+    /// An interactive bash; `run` is its name for the program itself, with a lease file in the world's folder.
+    pub(crate) fn program(world: &World) -> Self {
+        Self::shell(world, &format!("'{}' run r --url sqlite:$D/leases.db", env!("CARGO_BIN_EXE_leasehold")))
+    }
+
+    /// An interactive bash; `run` is its name for this.
+    fn shell(world: &World, run: &str) -> Self {
         let mut bash = Command::new("bash");
         bash.args(["--norc", "--noprofile", "--noediting", "-i"]).env("D", world.dir());
         let mut tty = Self::run(&bash);
         tty.log = world.path("log");
         tty.expect("prompt> ");
-        let exe = std::env::current_exe().unwrap();
-        tty.type_line(&format!("run() {{ '{}' front $D {options} -- \"$@\"; }}", exe.display()));
+        tty.type_line(&format!("run() {{ {run} -- \"$@\"; }}"));
         tty.expect("prompt> ");
         tty
     }

@@ -1,7 +1,7 @@
 //! Processes by number: fork, wait, and handles that a recycled number cannot fool.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::abort;
 
 use super::check;
@@ -107,5 +107,12 @@ impl Handle {
         let outcome =
             unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signo, none, 0) };
         if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// Readable once the process has ended.
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

@@ -1,15 +1,26 @@
-//! Where the command finds the coordinator.
+//! How a coordinator is named to somebody else: to the command of `run`, and to a person who is shown what to type.
 
 use std::path::Path;
 
 use leasehold::Url;
+
+/// The URL that a person can type after `--url`. `None` where none would do: it would lack its password.
+pub(crate) fn for_people(user: &Url, place: &str) -> Option<String> {
+    match user {
+        Url::Network(address) if address.password.is_some() => None,
+        _ => Some(for_command(user, place)),
+    }
+}
 
 /// The URL for the command's environment: free of secrets, absolute so that it means the same from any folder, and with the
 /// settings without which the namespace may not be used. `place` is what the coordinator calls itself.
 ///
 /// A path that no URL can say (a folder above a relative path may contain a question mark) leaves the one that the user
 /// gave, which is right in the folder in which the command starts.
-pub(super) fn for_command(user: &Url, place: &str) -> String {
+pub(crate) fn for_command(user: &Url, place: &str) -> String {
+    if let Url::Network(address) = user {
+        return address.to_url();
+    }
     let Url::Sqlite { path, max_ttl } = user else { return place.to_owned() };
     let settings = max_ttl.map(|ttl| format!("?max_ttl={}ms", ttl.as_millis())).unwrap_or_default();
     let absolute = format!("{place}{settings}");
@@ -25,6 +36,8 @@ pub(super) fn for_command(user: &Url, place: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::address::Address;
+
     use super::*;
 
     #[test]
@@ -36,5 +49,15 @@ mod tests {
         assert_eq!(given("sqlite:l.db", "sqlite:/a?b/l.db"), "sqlite:l.db");
         assert_eq!(given("sqlite:l.db?max_ttl=1d", "sqlite:/a?b/l.db"), "sqlite:l.db?max_ttl=86400000ms");
         assert_eq!(given("memory:x", "memory:x"), "memory:x");
+    }
+
+    #[test]
+    fn a_password_is_in_neither_and_settings_are_in_both() {
+        let url = |rest| Url::Network(Box::new(Address::parse("redis", rest).unwrap()));
+        let open = url("//h:1/2?max_ttl=2m");
+        assert_eq!(for_people(&open, "redis://h:1/2").unwrap(), "redis://h:1/2?max_ttl=2m");
+        let secret = url("//u:hunter2@h:1?max_ttl=2m");
+        assert_eq!(for_people(&secret, "redis://u@h:1"), None);
+        assert_eq!(for_command(&secret, "redis://u@h:1"), "redis://u@h:1?max_ttl=2m");
     }
 }

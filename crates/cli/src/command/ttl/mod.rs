@@ -1,23 +1,52 @@
 //! `ttl`: derives a TTL from measurements and shows every part of it.
 
+mod measured;
+
 use std::{num::NonZeroU32, time::Duration};
 
-use leasehold::core::derive_ttl::{Derivation, Figure, Granularity, Inputs, Underivable, derive};
+use leasehold::core::derive_ttl::{
+    Component, Derivation, Figure, Finding, Granularity, Inputs, Underivable, derive,
+};
 use serde::Serialize;
 
-use crate::{args::Ttl, duration, exit::Exit, failure::Failure, output::Output};
+use crate::{args::Ttl, duration, exit::Exit, failure::Failure, output::Output, settings::Settings};
+use measured::{Measured, MeasuredFields};
 
-pub(crate) fn run(args: &Ttl, output: Output) -> Result<Exit, Failure> {
-    let inputs = inputs(args)?;
-    let derived = derive(&inputs).map_err(|reason| {
+pub(crate) fn run(
+    args: &Ttl,
+    output: Output,
+    settings: impl FnOnce() -> Result<Settings, Failure>,
+) -> Result<Exit, Failure> {
+    let given = inputs(args)?;
+    let asked = args.check.as_deref().map(|text| duration::ttl("--check", text)).transpose()?;
+    let measured = match args.measure.as_deref() {
+        Some(text) => Some(measured::measure(duration::parse("--measure", text)?, &settings()?)?),
+        None => None,
+    };
+    let inputs = measured.as_ref().map_or(given, |found| found.fill(given, args.granularity.is_some()));
+    // Who measured and says nothing of the work, or only wants to know about a TTL that is renewed, asks one question less.
+    let renewed_only =
+        (measured.is_some() || asked.is_some()) && given.work_p99.is_none() && given.margin.is_none();
+    let inputs = if renewed_only {
+        Inputs { work_p99: Some(Duration::ZERO), margin: Some(Duration::ZERO), ..inputs }
+    } else {
+        inputs
+    };
+    let mut derived = derive(&inputs).map_err(|reason| {
         let failure = Failure::usage(reason.to_string());
         match reason {
             Underivable::Missing(_) => failure.advise("give --work-p99, --rtt-p99 and --margin"),
             _ => failure,
         }
     })?;
+    if renewed_only {
+        derived.findings.retain(|finding| is_about_renewal(*finding));
+    }
+    let verdict = asked.map(|asked| CheckFields::of(asked, &derived.renewed));
     let line = Line {
-        covering: FigureFields::of(&derived.covering),
+        measured: measured.as_ref().map(Measured::fields),
+        check: verdict,
+        covering: (!renewed_only).then(|| FigureFields::of(&derived.covering)),
         renewed: FigureFields::of(&derived.renewed),
         findings: derived
             .findings
@@ -25,8 +54,20 @@ pub(crate) fn run(args: &Ttl, output: Output) -> Result<Exit, Failure> {
             .map(|finding| FindingFields { finding: finding.word(), text: finding.to_string() })
             .collect(),
     };
-    output.result(&line, || describe(&derived))?;
-    Ok(Exit::Done)
+    output.result(&line, || {
+        let lines =
+            measured.iter().flat_map(Measured::lines).chain(verdict.iter().flat_map(CheckFields::lines));
+        lines.chain(describe(&derived, renewed_only)).collect()
+    })?;
+    Ok(if verdict.is_some_and(|verdict| !verdict.enough) { Exit::Unfit } else { Exit::Done })
+}
+
+/// Findings that say something where nothing is known of the work.
+fn is_about_renewal(finding: Finding) -> bool {
+    matches!(
+        finding,
+        Finding::PauseUnknown | Finding::RenewedAboveMax(_) | Finding::Zero(Component::RoundTrip)
+    )
 }
 
 fn inputs(args: &Ttl) -> Result<Inputs, Failure> {
@@ -59,13 +100,13 @@ fn granularity(step: Duration) -> Result<Granularity, Failure> {
     Ok(Granularity { step_ms: in_ms, min_ms: in_ms })
 }
 
-fn describe(derived: &Derivation) -> Vec<String> {
+fn describe(derived: &Derivation, renewed_only: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let titles = [
         (&derived.covering, "nobody renews it (acquire): it must cover one piece of work"),
         (&derived.renewed, "renewed in the background (run, the library): it must survive a lost renewal"),
     ];
-    for (figure, title) in titles {
+    for (figure, title) in titles.into_iter().skip(usize::from(renewed_only)) {
         let shown = figure.ttl.map_or_else(|| "no TTL".to_owned(), |ttl| ttl.to_string());
         lines.push(format!("{shown}  {title}"));
         for part in figure.parts.iter().filter(|part| !part.adds.is_zero()) {
@@ -86,7 +127,14 @@ fn describe(derived: &Derivation) -> Vec<String> {
 
 #[derive(Debug, Serialize)]
 struct Line {
-    covering: FigureFields,
+    /// Only where something was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<MeasuredFields>,
+    /// Only where it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<CheckFields>,
+    /// `null` where nothing is known of the work.
+    covering: Option<FigureFields>,
     renewed: FigureFields,
     findings: Vec<FindingFields>,
 }
@@ -111,6 +159,28 @@ struct PartFields {
 struct FindingFields {
     finding: &'static str,
     text: String,
+}
+
+/// Is this TTL long enough for a lease that is renewed?
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CheckFields {
+    ttl_ms: u64,
+    needed_us: u64,
+    enough: bool,
+}
+
+impl CheckFields {
+    fn of(asked: leasehold::Ttl, renewed: &Figure) -> Self {
+        // Rounding is for whoever chooses a figure; this one is chosen.
+        let needed = renewed.exact.max(leasehold::Ttl::MIN.as_duration());
+        Self { ttl_ms: asked.as_millis(), needed_us: micros(needed), enough: asked.as_duration() >= needed }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let (asked, needed) = (Duration::from_millis(self.ttl_ms), Duration::from_micros(self.needed_us));
+        let verdict = if self.enough { "is enough for" } else { "is too short for" };
+        vec![format!("{asked:?} {verdict} a lease that is renewed, which needs {needed:?}"), String::new()]
+    }
 }
 
 impl FigureFields {
