@@ -37,6 +37,12 @@ impl Args {
         Some(self.own.remove(at))
     }
 
+    /// Takes everything, for a program that judges its own arguments.
+    pub(crate) fn everything(&mut self) -> Vec<String> {
+        self.own.append(&mut self.passed_on);
+        std::mem::take(&mut self.own)
+    }
+
     /// Takes what stands after `--`.
     pub(crate) fn passed_on(&mut self) -> Vec<String> {
         std::mem::take(&mut self.passed_on)

@@ -1,62 +1,50 @@
-//! `cargo xtask bench`: builds a benchmark with optimisation and runs it.
+//! `cargo xtask bench`: builds the benchmark with optimisation and runs it.
 //!
-//! A benchmark is an example program of the `leasehold` crate whose name begins with `bench_`; it prints its own report.
-//! Rivals and engines are its business; this file only finds and starts it.
+//! What is measured, beside what, and how it is told is the business of `crates/bench`; this file only builds what it measures
+//! and starts it. Nothing else builds that package with optimisation, or its rivals at all.
 
 use crate::{
     Command, Failure,
     args::Args,
     run::{self, cargo},
-    tree::Tree,
 };
 
 pub(crate) const COMMAND: Command = Command {
     name: "bench",
-    arguments: "[name] [-- ARGS…]",
-    about: "Run a benchmark (default: sqlite) with optimisation.",
-    help: "Benchmarks are the programs crates/leasehold/examples/bench_<name>.rs. Run them on a quiet machine: only ratios\n\
-           taken in one run mean anything. What stands after -- goes to the benchmark.",
+    arguments: "[name] [--quick] …",
+    about: "Measure us, the floors and the rivals, in turns; `inner`: the inner pieces.",
+    help: "Starts private engines and installs the rivals below target/bench. Run it on a quiet machine: only ratios taken in\n\
+           one run mean anything. Without a name, or with all, it measures everything: 25 minutes at most, 5 with --quick.\n\n  \
+           name           local, sqlite, redis, redlock, etcd or postgres: one engine alone; inner: Criterion's view\n  \
+           --quick        one short round, and no growth curves\n  \
+           --rounds N     3 unless given\n  \
+           --group TITLE  only what is called so: pairs, hand-over, leases, a command, at rest\n  \
+           --no-rivals    without the programs of others\n  \
+           --again        measures nothing: shows (or writes) the figures of the last run\n  \
+           --write        writes docs/performance.md and its plots\n\n\
+           What stands after -- of inner goes to Criterion.",
     run: bench,
 };
 
-const FOLDER: &str = "crates/leasehold/examples/";
+const INNER: &str = "crates/bench/inner/Cargo.toml";
 
 fn bench(mut args: Args) -> Result<(), Failure> {
-    let name = args.word().unwrap_or_else(|| "sqlite".into());
-    let passed_on = args.passed_on();
+    let given = args.everything();
     args.finish()?;
-    let known = names(&Tree::read(&run::root())?);
-    if !known.contains(&name) {
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        return Err(Failure::usage(format!("there is no benchmark '{name}'; there are: {known}")));
+    if given.first().is_some_and(|name| name == "inner") {
+        return inner(&given[1..]);
     }
-    // The command line is measured too.
-    run::run(&mut cargo(&["build", "--release", "-p", "leasehold-cli"]))?;
-    let program = run::root().join("target/release/leasehold");
-    let example = format!("bench_{name}");
-    let mut command = cargo(&["run", "--release", "-p", "leasehold", "--example", &example, "--"]);
-    run::run(command.env("LEASEHOLD_PROGRAM", program).args(passed_on))
+    // The command line is measured too. One build for both: apart they would want their dependencies in two variants.
+    run::run(&mut cargo(&["build", "--release", "-p", "leasehold-cli", "-p", "leasehold-bench"]))?;
+    let built = run::root().join("target/release");
+    let mut command = std::process::Command::new(built.join("leasehold-bench"));
+    command.env("LEASEHOLD_PROGRAM", built.join("leasehold"));
+    // As `cargo run` would have said; what is inherited is our own.
+    command.env("CARGO_MANIFEST_DIR", run::root().join("crates/bench"));
+    run::run(command.args(given))
 }
 
-fn names(tree: &Tree) -> Vec<String> {
-    let name_of = |path: &str| {
-        let name = path.strip_prefix(FOLDER)?.strip_prefix("bench_")?;
-        name.strip_suffix("/main.rs").or_else(|| name.strip_suffix(".rs")).map(String::from)
-    };
-    tree.paths().filter_map(name_of).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn benchmarks_are_found_by_their_file_names() {
-        let tree = Tree::of(&[
-            ("crates/leasehold/examples/bench_sqlite.rs", ""),
-            ("crates/leasehold/examples/bench_redis/main.rs", ""),
-            ("crates/leasehold/examples/hello.rs", ""),
-        ]);
-        assert_eq!(names(&tree), ["redis", "sqlite"]);
-    }
+fn inner(given: &[String]) -> Result<(), Failure> {
+    let mut command = cargo(&["bench", "--manifest-path", INNER, "--target-dir", "target/bench/inner", "--"]);
+    run::run(command.args(given.iter().filter(|word| *word != "--")))
 }

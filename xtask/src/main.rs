@@ -10,11 +10,14 @@
 
 mod args;
 mod bench;
+mod builds;
 mod check;
 mod ci;
 mod docs;
+mod failures;
 mod fix;
 mod run;
+mod sim;
 mod structure;
 mod test;
 mod tools;
@@ -53,7 +56,7 @@ struct Command {
 }
 
 const COMMANDS: &[Command] =
-    &[check::COMMAND, fix::COMMAND, test::COMMAND, bench::COMMAND, docs::COMMAND, ci::COMMAND];
+    &[check::COMMAND, fix::COMMAND, test::COMMAND, sim::COMMAND, bench::COMMAND, docs::COMMAND, ci::COMMAND];
 
 fn main() -> ExitCode {
     let mut given: Vec<String> = std::env::args().skip(1).collect();

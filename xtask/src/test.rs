@@ -8,6 +8,7 @@ use std::{
 use crate::{
     Command, Failure,
     args::Args,
+    failures::Failures,
     run::{self, cargo},
     tools,
 };
@@ -43,26 +44,53 @@ fn run_tests(filter: Option<&str>, passed_on: &[String]) -> Result<(), Failure> 
     if !passed_on.is_empty() {
         command.arg("--").args(passed_on);
     }
+    let mut totals = Totals::default();
+    let mut outcome = run_counted(command, &mut totals);
+    let is_filtered = filter.is_some() || !passed_on.is_empty();
+    if !is_filtered {
+        for package in OUTSIDE {
+            outcome = outcome.and(run_counted(third_party(package)?, &mut totals));
+        }
+    }
+    print!("{}", totals.failures.told());
+    println!("\n{}", totals.line());
+    outcome.and_then(|()| totals.judge(is_filtered))
+}
+
+/// Packages that stand outside the workspace, as a third party's would: a coordinator, and a program with traces.
+const OUTSIDE: [&str; 2] = ["coordinator", "opentelemetry"];
+
+/// The tests of one of them.
+fn third_party(package: &str) -> Result<std::process::Command, Failure> {
+    let root = run::root();
+    let example = root.join("docs/examples").join(package);
+    // The same versions as everywhere else; cargo takes what it needs of them.
+    std::fs::copy(root.join("Cargo.lock"), example.join("Cargo.lock"))
+        .map_err(|error| Failure::new(format!("cannot write the example's Cargo.lock: {error}")))?;
+    let mut command = cargo(&["test", "--no-fail-fast", "--target-dir", "target/examples"]);
+    command.args(["--manifest-path", &format!("docs/examples/{package}/Cargo.toml")]);
+    Ok(command)
+}
+
+/// Runs tests with their output as it comes, and counts them.
+fn run_counted(mut command: std::process::Command, totals: &mut Totals) -> Result<(), Failure> {
     let line = run::shown(&command);
     println!("\n$ {line}");
     let cannot = |error| Failure::new(format!("cannot run '{line}': {error}"));
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot)?;
-    let mut totals = Totals::default();
     if let Some(output) = child.stdout.take() {
         let mut out = std::io::stdout();
         for bytes in BufReader::new(output).split(b'\n') {
             let mut bytes = bytes.map_err(cannot)?;
-            totals.add(&String::from_utf8_lossy(&bytes));
+            let text = String::from_utf8_lossy(&bytes);
+            totals.add(&text);
+            totals.failures.add(&text);
             bytes.push(b'\n');
             out.write_all(&bytes).and_then(|()| out.flush()).map_err(cannot)?;
         }
     }
     let status = child.wait().map_err(cannot)?;
-    println!("\n{}", totals.line());
-    if !status.success() {
-        return Err(Failure::new(format!("'{line}' failed ({status})")));
-    }
-    totals.judge(filter.is_some() || !passed_on.is_empty())
+    if status.success() { Ok(()) } else { Err(Failure::new(format!("'{line}' failed ({status})"))) }
 }
 
 /// The sum of the closing lines of all test programs.
@@ -72,6 +100,7 @@ struct Totals {
     passed: u64,
     failed: u64,
     ignored: u64,
+    failures: Failures,
 }
 
 impl Totals {
@@ -92,7 +121,7 @@ impl Totals {
     }
 
     fn line(&self) -> String {
-        let Self { programs, passed, failed, ignored } = self;
+        let Self { programs, passed, failed, ignored, .. } = self;
         format!("in all {programs} test programs: {passed} passed, {failed} failed, {ignored} ignored")
     }
 
@@ -123,7 +152,7 @@ mod tests {
         ] {
             totals.add(line);
         }
-        assert_eq!(totals, Totals { programs: 2, passed: 5, failed: 1, ignored: 4 });
+        assert_eq!(totals, Totals { programs: 2, passed: 5, failed: 1, ignored: 4, ..Totals::default() });
     }
 
     #[test]

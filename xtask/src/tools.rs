@@ -30,6 +30,7 @@ const GROUPS: &[Group] = &[
         programs: &[
             Program { name: "bash", package: "bash" },
             Program { name: "less", package: "less" },
+            Program { name: "vi", package: "vim-tiny" },
             Program { name: "perl", package: "perl-base" },
             Program { name: "kill", package: "procps" },
             Program { name: "setsid", package: "util-linux" },
@@ -44,6 +45,27 @@ const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        tests: "the engines on real servers",
+        programs: &[
+            Program { name: "redis-server", package: "redis-server" },
+            Program { name: "redis-sentinel", package: "redis-sentinel" },
+            Program { name: "redis-cli", package: "redis-tools" },
+            Program { name: "etcd", package: "etcd-server" },
+            Program { name: "etcdctl", package: "etcd-client" },
+            Program { name: "postgres", package: "postgresql" },
+            Program { name: "psql", package: "postgresql" },
+            Program { name: "pgbouncer", package: "pgbouncer" },
+            Program { name: "openssl", package: "openssl" },
+        ],
+    },
+    Group {
+        tests: "metrics, rules and alerts",
+        programs: &[
+            Program { name: "promtool", package: "prometheus" },
+            Program { name: "prometheus", package: "prometheus" },
+        ],
+    },
+    Group {
         tests: "the benchmark's yardstick",
         programs: &[Program { name: "flock", package: "util-linux" }],
     },
@@ -51,6 +73,8 @@ const GROUPS: &[Group] = &[
 
 /// Folders that may be missing from an ordinary user's search path.
 const ALSO: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin"];
+/// Debian keeps each version of PostgreSQL in a folder of its own.
+const VERSIONED: &str = "/usr/lib/postgresql";
 
 /// Makes sure that every program is there. Installs the missing ones when `install`, else names them and fails.
 pub(crate) fn ensure(install: bool) -> Result<(), Failure> {
@@ -79,7 +103,9 @@ fn missing(path: &[PathBuf]) -> Vec<Missing> {
 
 fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).chain(ALSO.iter().map(PathBuf::from)).collect()
+    let versioned = Path::new(VERSIONED).read_dir().into_iter().flatten().flatten();
+    let versioned = versioned.map(|version| version.path().join("bin"));
+    env::split_paths(&path).chain(ALSO.iter().map(PathBuf::from)).chain(versioned).collect()
 }
 
 fn is_program(path: &Path) -> bool {

@@ -1,10 +1,12 @@
-//! Every package inherits the lints of the workspace; without that line they would silently not apply.
+//! Every package inherits the lints of the workspace; without that line they would silently not apply. Packages that are a
+//! workspace of their own stand outside: examples as third parties would write them, and what only benchmarks need.
 
 use crate::tree::Tree;
 
 pub(super) fn check(tree: &Tree) -> Vec<String> {
     let manifests = tree.texts().filter(|(path, text)| {
-        path.ends_with("/Cargo.toml") && sections(text).iter().any(|(section, _)| *section == "package")
+        let has = |name| sections(text).iter().any(|(section, _)| *section == name);
+        path.ends_with("/Cargo.toml") && has("package") && !has("workspace")
     });
     manifests
         .filter(|(_, text)| {
@@ -39,8 +41,13 @@ mod tests {
     fn a_package_without_the_lints_is_found() {
         let with = "[package]\nname = \"a\"\n[lints]\nworkspace = true\n";
         let without = "[package]\nname = \"b\"\n";
-        let tree =
-            Tree::of(&[("a/Cargo.toml", with), ("b/Cargo.toml", without), ("Cargo.toml", "[workspace]\n")]);
+        let outside = "[package]\nname = \"c\"\n[workspace]\n";
+        let tree = Tree::of(&[
+            ("a/Cargo.toml", with),
+            ("b/Cargo.toml", without),
+            ("c/Cargo.toml", outside),
+            ("Cargo.toml", "[workspace]\n"),
+        ]);
         assert_eq!(check(&tree), ["b/Cargo.toml: must say [lints] workspace = true"]);
     }
 
