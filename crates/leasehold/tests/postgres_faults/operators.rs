@@ -12,8 +12,8 @@ use leasehold_testkit::{clock::Stopwatch, server::Postgres};
 use super::{
     network::until_locked,
     scene::{
-        again, claim, connect, granted, holder, ms, ready, release, renewed, shared, try_connect, until,
-        until_granted, until_renewed,
+        PATIENCE, again, claim, connect, granted, holder, ms, ready, release, renewed, shared, try_connect,
+        until, until_granted, until_renewed,
     },
 };
 
@@ -229,6 +229,37 @@ async fn a_lease_with_more_left_than_it_can_have_is_watched_instead() {
     let next = until_granted(&watcher, &again(&first)).await;
     assert!(since.elapsed() >= Duration::from_millis(600), "watched for {:?} only", since.elapsed());
     assert!(next.token > token);
+}
+
+/// Watchers that came late in a grant find its end long after the server's clock would have. The first in line is still
+/// waited for from then on: what nobody could have known before has not been free before.
+#[tokio::test]
+async fn an_end_that_only_watching_finds_is_reserved_for_the_first_in_line() {
+    let server = shared();
+    let database = server.database().unwrap();
+    let url = format!("{}?expiry=observed", server.url(&database));
+    let (holder, first, second) = (ready(&url).await, connect(&url).await, connect(&url).await);
+    let held = Claim { ttl: ms(1_000), ..claim("r") };
+    granted(&holder, &held).await;
+    let (first_claim, second_claim) =
+        (Claim { queue: true, ..again(&held) }, Claim { queue: true, ..again(&held) });
+    // As a grant of an hour ago looks from the row.
+    server.psql(&database, "UPDATE leasehold.slot SET at_us = at_us - 3600000000").unwrap();
+    for (client, claim) in [(&first, &first_claim), (&second, &second_claim)] {
+        let answer = client.acquire(claim.clone()).await.unwrap();
+        assert!(matches!(answer, Acquired::Busy(_)), "{answer:?}");
+    }
+    let since = Stopwatch::start();
+    let found = loop {
+        match second.acquire(second_claim.clone()).await.unwrap() {
+            Acquired::Busy(_) if since.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            other => break other,
+        }
+    };
+    assert!(matches!(found, Acquired::Queued(_)), "the second in line came first: {found:?}");
+    until_granted(&first, &first_claim).await;
 }
 
 /// What nobody has used for a week is forgotten, and its token is not.

@@ -56,7 +56,7 @@ BEGIN
                 v_locked := true;
                 CONTINUE;
             END IF;
-            s := ended_1(s, 'expired', v_now, least(s.at_us, v_now));
+            s := ended_1(s, 'expired', v_now, free_since_1(s, sp.mode = 'observed', v_now));
             PERFORM save_1(s);
         ELSIF s.lease_id = c.lease_id AND s.revoked_by IS NULL THEN
             IF p_quarantine_us > 0 THEN

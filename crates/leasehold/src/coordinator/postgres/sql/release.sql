@@ -139,7 +139,7 @@ BEGIN
     SELECT * INTO s FROM slot WHERE namespace = p_ns AND resource = p_resource FOR NO KEY UPDATE;
     v_now := us_1();
     IF lapsed_1(s, sp.mode = 'observed', v_now, p_seen_token, p_seen_seq) THEN
-        s := ended_1(s, 'expired', v_now, least(s.at_us, v_now));
+        s := ended_1(s, 'expired', v_now, free_since_1(s, sp.mode = 'observed', v_now));
         PERFORM save_1(s);
     END IF;
     IF s.lease_id IS NULL THEN

@@ -14,6 +14,13 @@ BEGIN
     RETURN p_now >= s.at_us;
 END $$;
 
+-- Since when a slot whose grant has lapsed is free, which is when the first in line begins to be waited for. The asker's own
+-- watching ends a grant when it ends it, and nobody could have come for it before; the server's clock ends it by itself.
+CREATE FUNCTION %schema%.free_since_1(s %schema%.slot, p_observed boolean, p_now bigint)
+    RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_observed THEN p_now ELSE least(s.at_us, p_now) END
+$$;
+
 -- The slot after its grant has ended at p_now in the way told.
 CREATE FUNCTION %schema%.ended_1(s %schema%.slot, p_how text, p_now bigint, p_free_us bigint)
     RETURNS %schema%.slot LANGUAGE plpgsql IMMUTABLE AS $$
