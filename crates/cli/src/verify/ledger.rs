@@ -114,6 +114,11 @@ impl Ledger {
         }
     }
 
+    /// Writes under an older token than one that was there before, at the fence.
+    pub(crate) fn stale_tried(&self) -> u64 {
+        self.stale_refused + self.stale_admitted
+    }
+
     /// The takeover that this share of all (0 … 1) did not exceed, in nanoseconds.
     pub(crate) fn takeover(&self, share: f64) -> Option<u64> {
         let mut sorted = self.takeovers_ns.clone();

@@ -204,7 +204,7 @@ fn invariants(ledger: &Ledger) -> Vec<Line> {
         let violations = ledger.breaches(name);
         Line { invariant, text, violations, tried: Some(tried), pass: violations == 0 }
     };
-    let stale = ledger.stale_refused + ledger.stale_admitted;
+    let stale = ledger.stale_tried();
     let mut lines = vec![
         line(
             "S1",

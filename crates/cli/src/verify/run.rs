@@ -181,6 +181,7 @@ impl<'a> Scene<'a> {
         self.options.recipe == Recipe::Leases
             && ledger.handovers >= ENOUGH
             && ledger.control_landed > 0
+            && ledger.stale_tried() > 0
             && !ledger.takeovers_ns.is_empty()
     }
 

@@ -33,6 +33,9 @@ impl Verdict {
         if ledger.control_landed == 0 {
             why.push("no stale write reached the control, so that none could have been refused".to_owned());
         }
+        if recipe == Recipe::Leases && ledger.stale_tried() == 0 {
+            why.push("no stale write reached the fence, so that it had nothing to refuse".to_owned());
+        }
         if recipe == Recipe::Naive {
             why.push("the textbook recipe was lucky: no overlap happened in this time".to_owned());
         }

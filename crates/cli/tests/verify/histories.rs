@@ -102,6 +102,15 @@ fn a_history_whose_control_did_not_fail_shows_nothing() {
 }
 
 #[test]
+fn a_history_whose_fence_had_nothing_to_refuse_shows_nothing() {
+    let history =
+        spoilt(|events| events.retain(|event| !matches!(event.what, What::Write { admitted: false, .. })));
+    let (report, code) = check(&history);
+    assert_eq!((code, report["result"].as_str()), (2, Some("inconclusive")), "{report:#}");
+    assert!(report["why"][0].as_str().unwrap().contains("fence"), "{report:#}");
+}
+
+#[test]
 fn an_empty_history_shows_nothing() {
     let (report, code) = check("");
     assert_eq!((code, report["result"].as_str()), (2, Some("inconclusive")), "{report:#}");
