@@ -139,6 +139,7 @@ impl Acquisition {
         let rule = client.coordinator().profile().clock;
         let known = client.floors.get(&self.claim.resource);
         let policy = self.follow.policy(self.policy, client, &self.claim.resource);
+        let policy = client.share(policy);
         let holder = Holder::granted(identity, grant, policy, rule, known, sent, now, client.draw())?;
         client.floors.raise(&self.claim.resource, grant.token);
         self.owing = false;

@@ -8,6 +8,7 @@ use std::{
 use arc_swap::ArcSwap;
 use leasehold_core::{
     Coordinator, Error, HolderId, Label, Namespace, Resource, Token,
+    policy::Policy,
     profile::Profile,
     record::{Inspection, Page, Past, Prepared, Purged, Released, Renewed, Revoked},
     request::{Listing, Preparation, Purge, Release, Renewal, Revocation},
@@ -22,6 +23,7 @@ use crate::{
     observe, random,
     request::LeaseRequest,
     settings::Rules,
+    sync::lock,
     vitals::Vitals,
 };
 
@@ -47,6 +49,8 @@ pub(crate) struct Client {
     pub(crate) rules: ArcSwap<Rules>,
     /// Locked by whoever changes them, and by whoever lets a lease have them: each lease ends up with the last.
     pub(crate) retuning: Mutex<()>,
+    /// The policy of the last lease: the next one nearly always has the same, and shares it.
+    policy: Mutex<Option<Arc<Policy>>>,
 }
 
 impl Client {
@@ -56,6 +60,15 @@ impl Client {
 
     pub(crate) fn holder_id(&self) -> HolderId {
         self.driver.core.holder_id
+    }
+
+    /// This policy, in one piece with that of the last lease where they are the same.
+    pub(crate) fn share(&self, policy: Policy) -> Arc<Policy> {
+        let mut last = lock(&self.policy);
+        match &*last {
+            Some(last) if **last == policy => last.clone(),
+            _ => last.insert(Arc::new(policy)).clone(),
+        }
     }
 
     /// A random number for jitter.
@@ -106,7 +119,15 @@ impl Leases {
         let driver = Driver::start(connect, random::holder_id()?, namespace.clone()).await?;
         observe::connected(driver.core.holder_id, &label, &namespace, driver.core.coordinator.profile());
         let (floors, rules, retuning) = (Floors::default(), ArcSwap::default(), Mutex::default());
-        Ok(Self::of(Arc::new(Client { driver, label, floors, namespace, rules, retuning })))
+        Ok(Self::of(Arc::new(Client {
+            driver,
+            label,
+            floors,
+            namespace,
+            rules,
+            retuning,
+            policy: Mutex::default(),
+        })))
     }
 
     /// The handle of a client.

@@ -47,7 +47,9 @@ pub(crate) struct Shared {
     meter: Arc<Meter>,
     opened: Reading,
     holder: Mutex<Holder>,
-    state: watch::Sender<State>,
+    /// Where transitions are published, once somebody has asked to hear of them: most leases are never watched, and a channel
+    /// is as large as the rest of a lease. Made and written under the machine's mutex.
+    told: OnceLock<watch::Sender<State>>,
     cancel: OnceLock<CancellationToken>,
     /// The span of this lease, once somebody has asked for it.
     span: OnceLock<Span>,
@@ -86,7 +88,7 @@ impl Shared {
             opened: holder.opened(),
             follows,
             renew_every: holder.policy().renew_every(),
-            state: watch::Sender::new(holder.state().clone()),
+            told: OnceLock::new(),
             holder: Mutex::new(holder),
             cancel: OnceLock::new(),
             span: OnceLock::new(),
@@ -183,7 +185,9 @@ impl Shared {
         self.close_real_ns.store(closes.real_ns, Ordering::Release);
         if let Some(transition) = &transition {
             self.live.store(transition.to.may_work(), Ordering::Release);
-            self.state.send_replace(transition.to.clone());
+            if let Some(told) = self.told.get() {
+                told.send_replace(transition.to.clone());
+            }
         }
         let ttl = holder.policy().ttl();
         drop(holder);
@@ -270,14 +274,15 @@ impl Shared {
 
     /// The state and every later one.
     pub(crate) fn watch(&self) -> watch::Receiver<State> {
-        self.state.subscribe()
+        let holder = lock(&self.holder);
+        self.told.get_or_init(|| watch::Sender::new(holder.state().clone())).subscribe()
     }
 
     /// A token that is cancelled when the lease is lost.
     pub(crate) fn cancellation(&self) -> &CancellationToken {
         let cancel = self.cancel.get_or_init(CancellationToken::new);
-        // A loss published before the token was there did not see it; one published after it will.
-        if matches!(*self.state.borrow(), State::Lost(_)) {
+        // A loss that came before the token was there did not see it; one that comes after it will.
+        if matches!(lock(&self.holder).state(), State::Lost(_)) {
             cancel.cancel();
         }
         cancel

@@ -26,6 +26,7 @@
 mod identity;
 mod state;
 
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use crate::{
@@ -59,11 +60,12 @@ pub enum Unusable {
 #[derive(Clone, Debug)]
 pub struct Holder {
     identity: Identity,
-    policy: Policy,
+    /// In force. Shared: a process may hold very many leases of one policy.
+    policy: Arc<Policy>,
     /// What the next renewal asks for, until an answer makes it the policy in force.
-    wanted: Policy,
+    wanted: Arc<Policy>,
     /// What the renewal under way has asked for.
-    asked: Policy,
+    asked: Arc<Policy>,
     rule: ClockRule,
     state: State,
     window: Window,
@@ -93,7 +95,7 @@ impl Holder {
     pub fn granted(
         identity: Identity,
         grant: &Grant,
-        policy: Policy,
+        policy: impl Into<Arc<Policy>>,
         rule: ClockRule,
         known: Option<Token>,
         sent: Reading,
@@ -105,22 +107,23 @@ impl Holder {
         if let Some(known) = known.filter(|known| grant.token <= *known) {
             return Err(Unusable::Regression { token: grant.token, known });
         }
-        let policy = policy.granted(grant.ttl);
+        let policy = in_force(policy.into(), grant.ttl);
         let window = Window::new(sent, grant.ttl, policy.margin(), rule);
         if window.remaining(now) < policy.min_window() {
             return Err(Unusable::TooLate);
         }
+        let due_ns = sent.boot_ns.saturating_add(nanos(policy.renewal_interval(random)));
         let mut holder = Self {
             identity,
+            wanted: policy.clone(),
+            asked: policy.clone(),
             policy,
-            wanted: policy,
-            asked: policy,
             rule,
             state: State::Held,
             window,
             opened: now,
             last_good: sent,
-            due_ns: 0,
+            due_ns,
             in_flight: None,
             failures: 0,
             progress_at: now,
@@ -128,7 +131,6 @@ impl Holder {
             poked: false,
         };
         holder.window = holder.capped(window);
-        holder.due_ns = sent.boot_ns.saturating_add(nanos(policy.renewal_interval(random)));
         Ok(holder)
     }
 
@@ -137,7 +139,12 @@ impl Holder {
     ///
     /// # Errors
     /// [`Unusable::TooLate`] when its window has closed meanwhile.
-    pub fn resumed(belief: Belief, policy: Policy, rule: ClockRule, now: Reading) -> Result<Self, Unusable> {
+    pub fn resumed(
+        belief: Belief,
+        policy: impl Into<Arc<Policy>>,
+        rule: ClockRule,
+        now: Reading,
+    ) -> Result<Self, Unusable> {
         let Belief { identity, ttl, sent, opened } = belief;
         let grant = Grant { token: identity.token, ttl, granted_us: 0, adopted: true, after_lapse: false };
         let mut holder = Self::granted(identity, &grant, policy, rule, None, sent, now, 0)?;
@@ -169,7 +176,7 @@ impl Holder {
     /// # Errors
     /// [`Invalid`] when it does not go with the rest of the policy; nothing has changed then.
     pub fn set_ttl(&mut self, ttl: Ttl) -> Result<(), Invalid> {
-        self.wanted = self.policy.with_ttl(ttl)?;
+        self.wanted = Arc::new(self.policy.with_ttl(ttl)?);
         Ok(())
     }
 
@@ -220,7 +227,7 @@ impl Holder {
     /// A renewal leaves at `now`.
     pub fn begin_renewal(&mut self, now: Reading) -> Renewal {
         self.in_flight = Some(now);
-        self.asked = self.wanted;
+        self.asked = self.wanted.clone();
         Renewal {
             resource: self.identity.resource.clone(),
             lease_id: self.identity.lease_id,
@@ -249,9 +256,10 @@ impl Holder {
             Renewed::Gone(gone) => self.lose(gone.into()),
             Renewed::Extended { ttl } => {
                 if self.asked != self.policy {
-                    self.policy = self.asked.granted(ttl);
-                    let unchanged = self.wanted == self.asked;
-                    self.wanted = if unchanged { self.policy } else { self.wanted };
+                    self.policy = in_force(self.asked.clone(), ttl);
+                    if self.wanted == self.asked {
+                        self.wanted = self.policy.clone();
+                    }
                 }
                 let extended = self.capped(Window::new(sent, ttl, self.policy.margin(), self.rule));
                 self.window = self.window.widest(extended, now);
@@ -270,7 +278,9 @@ impl Holder {
         self.in_flight = None;
         if self.asked != self.policy && matches!(kind, Kind::Invalid | Kind::Unsupported) {
             // The engine does not take the new TTL. The old one is asked for at once.
-            self.wanted = if self.wanted == self.asked { self.policy } else { self.wanted };
+            if self.wanted == self.asked {
+                self.wanted = self.policy.clone();
+            }
             self.due_ns = now.boot_ns;
             return self.tick(now);
         }
@@ -391,4 +401,9 @@ impl Holder {
         debug_assert!(!from.is_final(), "nothing leads out of a final state");
         Transition { from, to }
     }
+}
+
+/// The policy for what the engine granted: the same one, where that is what was asked for.
+fn in_force(asked: Arc<Policy>, ttl: Ttl) -> Arc<Policy> {
+    if ttl > asked.ttl() { Arc::new(asked.granted(ttl)) } else { asked }
 }
