@@ -42,6 +42,8 @@ const GROUPS: &[Group] = &[
             Program { name: "setpriv", package: "util-linux" },
             Program { name: "unshare", package: "util-linux" },
             Program { name: "mount", package: "mount" },
+            Program { name: "nsenter", package: "util-linux" },
+            Program { name: "ip", package: "iproute2" },
         ],
     },
     Group {

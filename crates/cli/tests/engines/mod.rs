@@ -25,6 +25,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     }
 
     /// Whether waiters have an order, and can be seen.
+    #[allow(dead_code, reason = "only those who wait ask")]
     fn has_queue(&self) -> bool {
         true
     }
