@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use leasehold_testkit::server::{Postgres, RedisSetup};
+use leasehold_testkit::server::{Etcd, Postgres, Redis, RedisSetup};
 use serde_json::Value;
 
 /// The exit code and the standard output of `doctor`.
@@ -93,4 +93,49 @@ fn commits_that_do_not_wait_are_a_warning_and_no_fault() {
         [("synchronous_commit", "warning", "durability", "leases switch it on", "synchronous_commit = on")];
     says(&url, &wrong, true);
     assert_eq!(doctor(&url, &["--strict"]).0, 1);
+}
+
+/// Scripts read it: no key is ever missing, none is added unseen, and words are of those that are documented. On every engine behind a
+/// network, with what is looked at there.
+#[test]
+fn the_json_has_the_same_shape_on_every_engine() {
+    let (postgres, etcd) = (Postgres::start().unwrap(), Etcd::start(1).unwrap());
+    let redis: Vec<Redis> = (0..3).map(|_| RedisSetup::new().start().unwrap()).collect();
+    let nodes: Vec<String> = redis.iter().map(|node| node.address().to_string()).collect();
+    let engines: [(String, &[&str]); 4] = [
+        (postgres.url("postgres"), &["version", "clock", "fsync", "synchronous_commit"]),
+        (
+            redis[0].url(),
+            &["version", "role", "persistence", "maxmemory-policy", "memory", "replication", "clock"],
+        ),
+        (format!("redlock://{}", nodes.join(",")), &["version", "persistence", "maxmemory-policy", "clock"]),
+        (
+            format!("etcd://{}", etcd.hosts()),
+            &["version", "members", "leader", "space", "alarms", "users", "tls"],
+        ),
+    ];
+    for (url, subjects) in engines {
+        let (_, json) = doctor(&url, &["--json"]);
+        let report: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(keys(&report), ["findings", "fit", "namespace", "place"], "{json}");
+        assert!(report["fit"].is_boolean() && report["place"].is_string(), "{json}");
+        let findings = report["findings"].as_array().unwrap();
+        for finding in findings {
+            assert_eq!(keys(finding), ["cure", "fact", "subject", "touches", "verdict"], "{finding}");
+            let word = finding["verdict"].as_str().unwrap();
+            assert!(["fine", "note", "warning", "fault"].contains(&word), "{finding}");
+            assert_eq!(finding["cure"].is_null(), word == "fine", "{finding}");
+            assert!(["subject", "fact", "touches"].iter().all(|key| finding[key].is_string()), "{finding}");
+        }
+        for subject in subjects {
+            assert!(findings.iter().any(|finding| finding["subject"] == *subject), "no {subject}: {json}");
+        }
+    }
+}
+
+/// The keys of an object, sorted.
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
 }

@@ -104,4 +104,11 @@ pub trait Coordinator: Send + Sync + Debug + 'static {
     /// The next wake for a claim or grant made through this coordinator. Pending for ever where the engine has none. Only
     /// one such call is under way at a time; dropping it loses no later wake.
     fn next_wake(&self) -> Pin<Box<dyn Future<Output = Wake> + Send + '_>>;
+
+    /// Ends what this client would otherwise leave to run out by itself: nothing that a grant or a claim hangs on. Asked for once,
+    /// when nobody will ask for anything else any more, and dropped when it takes long: whoever comes after must not depend on it.
+    /// An engine where a client leaves nothing behind does nothing, as here.
+    fn farewell(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {})
+    }
 }

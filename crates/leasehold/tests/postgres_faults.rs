@@ -9,13 +9,19 @@ mod clock;
 mod doctor;
 #[path = "postgres_faults/failover.rs"]
 mod failover;
+#[path = "postgres_faults/formats.rs"]
+mod formats;
 #[path = "postgres_faults/hammer.rs"]
 mod hammer;
 #[path = "postgres_faults/network.rs"]
 mod network;
 #[path = "postgres_faults/operators.rs"]
 mod operators;
+#[path = "postgres_faults/purge.rs"]
+mod purge;
 #[path = "postgres_faults/scene.rs"]
 mod scene;
 #[path = "postgres_faults/tls.rs"]
 mod tls;
+#[path = "postgres_faults/trips.rs"]
+mod trips;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use leasehold::{
-    clock,
+    Leases, clock,
     coordinator::sqlite::{Options, SqliteCoordinator},
 };
 use leasehold_core::{
@@ -19,6 +19,7 @@ use leasehold_core::{
     record::{Acquired, Released, Renewed, Wake},
     request::{Claim, Renewal},
 };
+use leasehold_testkit::clock::Stopwatch;
 use sqlite_roles::{FILE, Process, ROLE, claim, open, release, take, until_granted};
 
 /// The entrance of the child processes; nothing when the tests run.
@@ -268,6 +269,32 @@ async fn a_release_in_one_process_wakes_the_waiter_in_another() {
     println!("hand-over between processes: p50 {} us, p99 {} us", times[50], times[98]);
     // Far below the second after which a waiter would ask without having been woken.
     assert!(times[50] < 300_000, "{times:?}");
+}
+
+/// A wake that reaches nobody costs a second, not the lease: the first in line looks again by the clock.
+#[tokio::test]
+async fn a_waiter_whose_wake_is_lost_is_admitted_by_its_own_look() {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("leases.db").display());
+    let connected = async || Leases::connect(&url).await.unwrap();
+    let (holder, waiter) = (connected().await, connected().await);
+    let held = holder.lease("r").ttl(2 * PATIENCE).acquire().await.unwrap();
+    let first = held.token();
+    let request = waiter.lease("r").ttl(2 * PATIENCE).wait(PATIENCE);
+    let waiting = tokio::spawn(async move { request.acquire().await.unwrap().token() });
+    // Where it is woken becomes a name in another network, which nobody is proved dead by.
+    let stranger = rusqlite::Connection::open(folder.path().join("leases.db")).unwrap();
+    stranger.busy_timeout(PATIENCE).unwrap();
+    let since = Stopwatch::start();
+    while stranger.execute("UPDATE queue SET wake = randomblob(24)", []).unwrap() == 0 {
+        assert!(since.elapsed() < PATIENCE, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let _ended = held.release().await.unwrap();
+    // Half of the holder's TTL: nothing but its own look lets it in.
+    let next = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    assert!(next > first);
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! A network that can be broken: a TCP proxy on the loopback interface, each direction apart.
 //!
 //! What it can do to a client: refuse it, cut it off (with a reset), hold everything back and keep the connection open
-//! (a half-open peer), let requests through and lose the answers (effect without reply), delay.
+//! (a half-open peer), let requests through and lose the answers (effect without reply), delay. Where several connections lead
+//! through it, it can lose the answers to certain requests alone; and where servers tell of one another, it can have them tell of
+//! proxies instead.
 
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -23,6 +25,7 @@ use tokio::{
     sync::watch,
 };
 
+use crate::lock;
 pub use crate::port::free_port;
 
 /// Which way bytes go.
@@ -78,6 +81,17 @@ struct Counts {
     accepted: AtomicU64,
     to_server: AtomicU64,
     to_client: AtomicU64,
+    lost: AtomicU64,
+    words: Mutex<Words>,
+}
+
+/// What is looked for in what passes.
+#[derive(Clone, Debug, Default)]
+struct Words {
+    /// Nothing that follows a request with one of these comes back on its connection.
+    unanswered: Vec<&'static str>,
+    /// In answers: a port at the end of a line, and the one that is told instead.
+    ports: Vec<(u16, u16)>,
 }
 
 impl Proxy {
@@ -124,6 +138,23 @@ impl Proxy {
         self.state.send_modify(|state| state.epoch += 1);
     }
 
+    /// From a request on that contains one of these words, nothing comes back on its connection any more. Other connections go on,
+    /// and so does everything that comes after this was called again without a word.
+    pub fn lose_answers_to(&self, words: &[&'static str]) {
+        lock(&self.counts.words).unanswered = words.to_vec();
+    }
+
+    /// How many bytes were lost because of that.
+    pub fn lost(&self) -> u64 {
+        self.counts.lost.load(Ordering::SeqCst)
+    }
+
+    /// Where an answer names one of these ports at the end of a line, the other is named instead: whoever asks a server for its like
+    /// is led to their proxies. Both have the same number of digits.
+    pub fn name_ports(&self, ports: &[(u16, u16)]) {
+        lock(&self.counts.words).ports = ports.to_vec();
+    }
+
     /// Whether new connections are closed at once.
     pub fn refuse(&self, refuse: bool) {
         self.state.send_modify(|state| state.refuse = refuse);
@@ -138,6 +169,31 @@ impl Proxy {
     pub fn bytes(&self, direction: Direction) -> u64 {
         self.counts.of(direction).load(Ordering::SeqCst)
     }
+}
+
+impl Words {
+    /// True when the answer to this shall be lost.
+    fn forbid(&self, request: &[u8]) -> bool {
+        self.unanswered.iter().any(|word| find(request, word.as_bytes()).is_some())
+    }
+
+    fn rename(&self, answer: &mut [u8]) {
+        for (from, to) in &self.ports {
+            let (from, to) = (format!(":{from}\r\n"), format!(":{to}\r\n"));
+            if from.len() != to.len() {
+                continue;
+            }
+            let mut begin = 0;
+            while let Some(at) = find(&answer[begin..], from.as_bytes()) {
+                begin += at + from.len();
+                answer[begin - to.len()..begin].copy_from_slice(to.as_bytes());
+            }
+        }
+    }
+}
+
+fn find(text: &[u8], word: &[u8]) -> Option<usize> {
+    text.windows(word.len().max(1)).position(|part| part == word)
 }
 
 impl Counts {
@@ -209,9 +265,11 @@ async fn connect(
     let _ = (client.set_zero_linger(), server.set_zero_linger());
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+    // Set by a request whose answer shall be lost.
+    let mute = AtomicBool::new(false);
     tokio::select! {
-        () = pump(from_client, to_server, Direction::ToServer, state.clone(), &counts) => {}
-        () = pump(from_server, to_client, Direction::ToClient, state.clone(), &counts) => {}
+        () = pump(from_client, to_server, Direction::ToServer, state.clone(), &counts, &mute) => {}
+        () = pump(from_server, to_client, Direction::ToClient, state.clone(), &counts, &mute) => {}
         _ = state.wait_for(|state| state.epoch != epoch) => {}
     }
 }
@@ -223,11 +281,21 @@ async fn pump(
     direction: Direction,
     mut state: watch::Receiver<State>,
     counts: &Counts,
+    mute: &AtomicBool,
 ) {
     let mut buffer = vec![0; 16 << 10];
     loop {
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
         counts.of(direction).fetch_add(length as u64, Ordering::SeqCst);
+        let words = lock(&counts.words).clone();
+        match direction {
+            Direction::ToServer => _ = mute.fetch_or(words.forbid(&buffer[..length]), Ordering::SeqCst),
+            Direction::ToClient if mute.load(Ordering::SeqCst) && !words.unanswered.is_empty() => {
+                counts.lost.fetch_add(length as u64, Ordering::SeqCst);
+                continue;
+            }
+            Direction::ToClient => words.rename(&mut buffer[..length]),
+        }
         let passage = state.borrow_and_update().passage(direction);
         match passage {
             Passage::Open => {}
@@ -328,6 +396,27 @@ mod tests {
         .unwrap();
         proxy.set(Direction::ToClient, Passage::Open);
         assert_eq!(says(&mut client, "three").unwrap(), "three");
+    }
+
+    #[test]
+    fn answers_to_certain_words_are_lost_on_their_connection_alone() {
+        let proxy = Proxy::start(echo()).unwrap();
+        let (mut one, mut two) = (client(&proxy), client(&proxy));
+        proxy.lose_answers_to(&["lock"]);
+        one.write_all(b"unlocked").unwrap();
+        wait_until("the loss", PATIENCE, || (proxy.lost() == 8).then_some(())).unwrap();
+        assert_eq!(says(&mut two, "other").unwrap(), "other");
+        one.set_read_timeout(Some(SOON)).unwrap();
+        one.read_exact(&mut [0; 1]).unwrap_err();
+    }
+
+    #[test]
+    fn ports_are_named_as_others_where_they_end_a_line() {
+        let proxy = Proxy::start(echo()).unwrap();
+        proxy.name_ports(&[(20_001, 20_002), (20_003, 20_004)]);
+        let said = ":20001\r\n:200011\r\nMOVED 1 h:20003\r\n:20001\r\n";
+        let heard = ":20002\r\n:200011\r\nMOVED 1 h:20004\r\n:20002\r\n";
+        assert_eq!(says(&mut client(&proxy), said).unwrap(), heard);
     }
 
     #[test]

@@ -254,7 +254,7 @@ fn judge(
         (Verdict::Interrupted(signal), _) => {
             Err(Failure::interrupted(Signal::try_from(*signal).unwrap_or(Signal::SIGTERM)))
         }
-        (Verdict::Lost(loss), _) => Err(lost(loss, plan, lease)),
+        (Verdict::Lost(loss), leases) => Err(lost(loss, plan, lease, leases)),
         (Verdict::SuccessUnrecorded, _) => {
             let what = format!("the command succeeded, and no answer says that {resource} has that recorded");
             let mut failure = Failure::answer(Exit::Unknown, "unknown", what)
@@ -288,10 +288,17 @@ fn not_started(plan: &Plan, errno: i32) -> Failure {
     Failure::error(Exit::NotStarted(code), "not_started", what)
 }
 
-fn lost(loss: &Loss, plan: &Plan, lease: Option<&Identity>) -> Failure {
+fn lost(loss: &Loss, plan: &Plan, lease: Option<&Identity>, leases: Option<&Leases>) -> Failure {
     let what =
         format!("the lease on {} was lost while the command ran, which was stopped: {loss}", plan.resource);
     let mut failure = Failure::error(Exit::NotHeld, "lost", what);
+    if let (Loss::WindowClosed, Some(leases)) = (loss, leases) {
+        // Nobody has taken it away: the coordinator did not answer, or this machine did not ask.
+        let place = &leases.profile().place;
+        failure = failure.advise(format!(
+            "see whether {place} can be reached from here, and whether it answers in time: `leasehold doctor`"
+        ));
+    }
     failure.resource = Some(view::name(&plan.resource));
     failure.reason = Some(loss.word());
     failure.details.extend(lease.map(|lease| ("token", lease.token.to_string())));

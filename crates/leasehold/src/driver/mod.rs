@@ -50,6 +50,9 @@ pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// How long the thread of a client that nobody uses any more may go on releasing what was dropped.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// How long after that a coordinator may take to leave (ours: what is left then runs out by itself).
+const LEAVING: Duration = Duration::from_secs(1);
+
 /// What the driver's thread and the client's handles share.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -239,6 +242,7 @@ async fn drive(core: Arc<Core>, mut alarm: Alarm) {
         chores.spawn_local(chore::work_off(core.clone(), chore));
     }
     let _ = tokio::time::timeout(FAREWELL, async { while chores.join_next().await.is_some() {} }).await;
+    let _ = tokio::time::timeout(LEAVING, core.coordinator.farewell()).await;
 }
 
 /// Time since `sent` on the clock that counts suspend.

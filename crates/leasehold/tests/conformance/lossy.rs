@@ -18,7 +18,11 @@ use leasehold_testkit::{
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// The ways to the servers of an engine.
-pub(crate) struct Way(Vec<Proxy>);
+pub(crate) struct Way {
+    proxies: Vec<Proxy>,
+    /// True when a request goes to one of them alone.
+    to_one: bool,
+}
 
 impl Way {
     pub(crate) fn new(server: SocketAddr) -> Self {
@@ -26,24 +30,39 @@ impl Way {
     }
 
     pub(crate) fn to_all(servers: impl IntoIterator<Item = SocketAddr>) -> Self {
-        Self(servers.into_iter().map(|server| Proxy::start(server).unwrap()).collect())
+        let proxies = servers.into_iter().map(|server| Proxy::start(server).unwrap()).collect();
+        Self { proxies, to_one: false }
+    }
+
+    /// To servers that share the resources, and tell of one another.
+    pub(crate) fn to_shards(servers: &[SocketAddr]) -> Self {
+        let way = Self { to_one: true, ..Self::to_all(servers.iter().copied()) };
+        let ports = |(server, proxy): (&SocketAddr, SocketAddr)| (server.port(), proxy.port());
+        let ports: Vec<(u16, u16)> = servers.iter().zip(way.addresses()).map(ports).collect();
+        way.proxies.iter().for_each(|proxy| proxy.name_ports(&ports));
+        way
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.0[0].address()
+        self.proxies[0].address()
     }
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.0.iter().map(Proxy::address).collect()
+        self.proxies.iter().map(Proxy::address).collect()
     }
 }
 
 /// A client on a way that is broken.
 pub(crate) struct Lossy {
     inner: Arc<dyn Coordinator>,
-    proxies: Vec<Proxy>,
+    way: Way,
     loss: Loss,
+    /// At least one on every server.
+    names: Vec<Resource>,
 }
+
+/// Names that lie on every server of an engine that shares resources out among them.
+const NAMES: usize = 64;
 
 impl std::fmt::Debug for Lossy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,24 +73,34 @@ impl std::fmt::Debug for Lossy {
 impl Lossy {
     /// Breaks the way. Requests are lost by leading nowhere, once the client knows that its connection is gone.
     pub(crate) async fn on(inner: Arc<dyn Coordinator>, way: Way, loss: Loss) -> Arc<dyn Coordinator> {
-        let lossy = Self { inner, proxies: way.0, loss };
-        lossy.introduce().await;
+        let names = if way.to_one { NAMES } else { 1 };
+        let names: Vec<Resource> =
+            (0..names).map(|at| Resource::new(&format!("nothing/{at}")).unwrap()).collect();
+        let lossy = Self { inner, way, loss, names };
+        for name in &lossy.names {
+            lossy.introduce(name).await;
+        }
         if loss == Loss::Request {
-            for proxy in &lossy.proxies {
+            for proxy in &lossy.way.proxies {
                 proxy.refuse(true);
                 proxy.cut();
             }
-            let nothing = Resource::new("nothing").unwrap();
-            while lossy.inner.inspect(nothing.clone()).await.is_ok() {}
+            let gone = |name: Resource| {
+                let inner = Arc::clone(&lossy.inner);
+                tokio::spawn(async move { while inner.inspect(name.clone()).await.is_ok() {} })
+            };
+            for gone in lossy.names.iter().cloned().map(gone).collect::<Vec<_>>() {
+                gone.await.unwrap();
+            }
         }
         Arc::new(lossy)
     }
 
     /// Lets the server get to know the client's scripts, by requests that it refuses: what is lost later is then the answer
     /// to a request, and not that it should be put differently.
-    async fn introduce(&self) {
+    async fn introduce(&self, name: &Resource) {
         let claim = Claim {
-            resource: Resource::new("nothing").unwrap(),
+            resource: name.clone(),
             lease_id: random::lease_id(),
             holder_id: random::holder_id(),
             label: Label::default(),
@@ -101,28 +130,33 @@ impl Lossy {
         if self.loss == Loss::Request {
             return call.await;
         }
-        // The connection must stand: what is lost is this call's answer, not its request.
-        let nothing = Resource::new("nothing").unwrap();
-        while self.inner.inspect(nothing.clone()).await.is_err_and(|error| error.kind() == Kind::Unavailable)
-        {
-            tokio::time::sleep(GLANCE).await;
+        // The connections must stand: what is lost is this call's answer, not its request.
+        for name in &self.names {
+            while self.inner.inspect(name.clone()).await.is_err_and(|error| error.kind() == Kind::Unavailable)
+            {
+                tokio::time::sleep(GLANCE).await;
+            }
         }
-        self.proxies.iter().for_each(|proxy| proxy.set(Direction::ToClient, Passage::Lost));
+        let proxies = &self.way.proxies;
+        let set_all = |passage| proxies.iter().for_each(|proxy| proxy.set(Direction::ToClient, passage));
+        set_all(Passage::Lost);
         let bytes = |proxy: &Proxy| proxy.bytes(Direction::ToClient);
-        let before: Vec<u64> = self.proxies.iter().map(bytes).collect();
+        let before: Vec<u64> = proxies.iter().map(bytes).collect();
+        let wanted = if self.way.to_one { 1 } else { proxies.len() };
         let mut call = call;
         let outcome = loop {
             tokio::select! {
                 outcome = &mut call => break outcome,
                 () = tokio::time::sleep(GLANCE) => {
-                    if self.proxies.iter().zip(&before).all(|(proxy, before)| bytes(proxy) > *before) {
-                        self.proxies.iter().for_each(Proxy::cut);
+                    let come = proxies.iter().zip(&before).filter(|(proxy, before)| bytes(proxy) > **before);
+                    if come.count() >= wanted {
+                        proxies.iter().for_each(Proxy::cut);
                         break call.await;
                     }
                 }
             }
         };
-        self.proxies.iter().for_each(|proxy| proxy.set(Direction::ToClient, Passage::Open));
+        set_all(Passage::Open);
         outcome
     }
 }

@@ -153,7 +153,7 @@ impl Way {
         };
         let _ = inner.acquire(warm_up(&first)).await?;
         let _ = inner.release(first).await?;
-        let lossy = Lossy { inner, proxy, loss };
+        let lossy = Lossy { inner, proxy, loss, by_sessions: self.by_sessions() };
         if loss == Loss::Request {
             lossy.proxy.refuse(true);
             lossy.proxy.cut();
@@ -236,11 +236,6 @@ impl Engine for Way {
     }
 
     fn lossy<'a>(&'a self, namespace: &'a Namespace, loss: Loss) -> Hook<Connecting<'a>> {
-        if self.by_sessions() && loss == Loss::Answer {
-            return Hook::Absent(
-                "the session's lock is asked for first, and its lost answer leaves the claim unsent",
-            );
-        }
         Hook::Here(Box::pin(self.broken(namespace, loss)))
     }
 
@@ -261,9 +256,27 @@ struct Lossy {
     inner: Arc<dyn Coordinator>,
     proxy: Proxy,
     loss: Loss,
+    /// Whether a session asks for a lock first, on a connection of its own: were its answer lost, the claim would not be sent.
+    by_sessions: bool,
 }
 
+/// What changes a lease.
+const CHANGES: [&str; 3] = [".acquire_1(", ".renew_1(", ".release_1("];
+
 impl Lossy {
+    /// How much of the answer that is to be lost has come.
+    fn come(&self) -> u64 {
+        if self.by_sessions { self.proxy.lost() } else { self.proxy.bytes(Direction::ToClient) }
+    }
+
+    fn break_off(&self, broken: bool) {
+        if self.by_sessions {
+            self.proxy.lose_answers_to(if broken { &CHANGES } else { &[] });
+        } else {
+            self.proxy.set(Direction::ToClient, if broken { Passage::Lost } else { Passage::Open });
+        }
+    }
+
     async fn call<T>(&self, call: Call<'_, T>) -> Result<T, Error> {
         if self.loss == Loss::Request {
             return call.await;
@@ -271,10 +284,10 @@ impl Lossy {
         // Connected, and then deaf: what is asked arrives, and its answer does not.
         let look = Resource::new("anything").map_err(Error::from)?;
         while self.inner.inspect(look.clone()).await.is_err() {}
-        self.proxy.set(Direction::ToClient, Passage::Lost);
-        let before = self.proxy.bytes(Direction::ToClient);
+        self.break_off(true);
+        let before = self.come();
         let cut = async {
-            while self.proxy.bytes(Direction::ToClient) == before {
+            while self.come() == before {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             self.proxy.cut();
@@ -284,7 +297,7 @@ impl Lossy {
             answer = call => answer,
             () = cut => unreachable!("it goes on"),
         };
-        self.proxy.set(Direction::ToClient, Passage::Open);
+        self.break_off(false);
         answer
     }
 }

@@ -25,7 +25,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "postgres_faults/failover.rs",
     ),
     ("redis://HOST", "one server that syncs each change (AOF)", "redis_faults/memory.rs"),
-    ("etcd://A,B,C", "the same, before 3.4.31 and 3.5.13", "etcd_faults.rs"),
+    ("etcd://A,B,C", "the same, before 3.4.31 and 3.5.13", "etcd_faults/doctor.rs"),
 ];
 
 const SHOWN: &[Shown] = &[

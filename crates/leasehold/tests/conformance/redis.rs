@@ -291,10 +291,17 @@ impl Engine for Cluster {
         }))
     }
 
-    fn lossy<'a>(&'a self, _: &'a Namespace, _: Loss) -> Hook<Connecting<'a>> {
-        Hook::Absent(
-            "a Cluster's nodes name one another, and no proxy; the connection to each is that of `redis`",
-        )
+    /// A proxy in front of each node, and the nodes' answers name the proxies.
+    fn lossy<'a>(&'a self, namespace: &'a Namespace, loss: Loss) -> Hook<Connecting<'a>> {
+        Hook::Here(Box::pin(async move {
+            let cluster = self.nodes(namespace);
+            let servers: Vec<_> =
+                cluster.nodes.iter().map(leasehold_testkit::server::Redis::address).collect();
+            let way = Way::to_shards(&servers);
+            let hosts: Vec<String> = way.addresses().iter().map(ToString::to_string).collect();
+            let client = open(&format!("redis://{}?cluster=true", hosts.join(",")), namespace, false).await?;
+            Ok(Lossy::on(client, way, loss).await)
+        }))
     }
 
     fn pass_time<'a>(&'a self, _: &'a Namespace, _: Duration) -> Hook<()> {

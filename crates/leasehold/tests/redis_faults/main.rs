@@ -10,5 +10,6 @@ mod memory;
 mod network;
 mod resp2;
 mod topology;
+mod trips;
 mod words;
 mod world;

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod cut;
+mod figures;
 
 use std::{
     fs, io,
@@ -25,6 +26,8 @@ pub struct Setup {
     pub tls: bool,
     /// The most that the database may hold, in bytes; 0 for etcd's own bound.
     pub quota: u64,
+    /// For how many seconds a login's token is good that nobody uses; 0 for etcd's own five minutes.
+    pub token_ttl_s: u64,
     /// On the disk, where tests do without: for whoever measures.
     pub on_disk: bool,
 }
@@ -105,6 +108,9 @@ impl Etcd {
             }
             if setup.quota > 0 {
                 spawn = spawn.args(["--quota-backend-bytes", &setup.quota.to_string()]);
+            }
+            if setup.token_ttl_s > 0 {
+                spawn = spawn.args(["--auth-token-ttl", &setup.token_ttl_s.to_string()]);
             }
             let server = Server::new(&format!("etcd-{name}"), folder.path(), spawn);
             Member { name, server, client, peer }

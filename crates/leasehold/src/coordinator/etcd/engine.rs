@@ -127,8 +127,9 @@ impl Engine {
     pub(super) fn close(&self) -> Vec<i64> {
         self.closed.store(true, Ordering::SeqCst);
         self.stop();
+        let mut leases = self.terms.drain(&self.grants.leases());
         self.grants.clear();
-        let mut leases = self.terms.drain();
+        // Last, and so the first to go: others wait behind the places on it.
         leases.extend(self.places.clear());
         leases
     }

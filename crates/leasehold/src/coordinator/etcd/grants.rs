@@ -3,7 +3,10 @@
 //! It saves reading before a renewal or a release. It decides nothing: what it says is either compared by etcd in the same
 //! step, or verified afterwards. (Where grants share a lease it also says whose time is over: see [`super::shared`].)
 
-use std::{collections::HashMap, sync::Mutex};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Mutex,
+};
 
 use leasehold_core::{LeaseId, Resource, Token, request::Renewal};
 use tokio::task::AbortHandle;
@@ -154,6 +157,11 @@ impl Grants {
             watcher.abort();
         }
         Some(entry.known)
+    }
+
+    /// The leases that grants hang on, as far as is known.
+    pub(super) fn leases(&self) -> HashSet<i64> {
+        lock(&self.entries).values().map(|entry| entry.known.armed.lease).collect()
     }
 
     /// Forgets all.

@@ -141,18 +141,10 @@ impl fmt::Debug for EtcdCoordinator {
 impl Drop for EtcdCoordinator {
     fn drop(&mut self) {
         let leases = self.engine.close();
-        if leases.is_empty() {
-            return;
+        if !leases.is_empty() {
+            let engine = Arc::clone(&self.engine);
+            self.runtime.spawn(engine.revoke_all(leases));
         }
-        // They would run out by themselves; those who wait behind us need not wait for that. The waiting lease comes last.
-        let engine = Arc::clone(&self.engine);
-        self.runtime.spawn(async move {
-            for lease in leases.into_iter().rev() {
-                if engine.revoke_lease(lease).await.is_err() {
-                    return;
-                }
-            }
-        });
     }
 }
 
@@ -228,5 +220,15 @@ impl Coordinator for EtcdCoordinator {
 
     fn next_wake(&self) -> Pin<Box<dyn Future<Output = Wake> + Send + '_>> {
         Box::pin(self.engine.mailbox.next())
+    }
+
+    fn farewell(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let leases = self.engine.close();
+        let engine = Arc::clone(&self.engine);
+        Box::pin(async move {
+            let mut task = Cut(self.runtime.spawn(engine.revoke_all(leases)));
+            // What it did not come to runs out by itself.
+            let _ = (&mut task.0).await;
+        })
     }
 }

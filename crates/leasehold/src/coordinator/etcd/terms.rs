@@ -4,9 +4,15 @@
 //! more; instead of being revoked it is kept for the next grant of the same length, which saves two commits out of four. It
 //! hangs on one grant at a time, and one that finds no use runs out by itself.
 
-use std::{collections::HashMap, pin::Pin, sync::Mutex, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use leasehold_core::{Resource, Ttl};
+use tokio::task::JoinSet;
 
 use super::{
     engine::Engine,
@@ -168,6 +174,17 @@ impl Engine {
         }
     }
 
+    /// Ends many leases, the last one first.
+    pub(super) async fn revoke_all(self: Arc<Self>, leases: Vec<i64>) {
+        let mut tasks = JoinSet::new();
+        for lease in leases.into_iter().rev() {
+            let engine = Arc::clone(&self);
+            tasks.spawn(async move { engine.revoke_lease(lease).await });
+        }
+        // One that could not be ended runs out by itself.
+        while tasks.join_next().await.is_some() {}
+    }
+
     /// How long a lease still lives at most, if nobody keeps it alive. etcd answers in whole seconds, rounded down.
     pub(super) async fn remaining(&self, lease: i64, term_s: u64) -> Duration {
         let question = LeaseRequest { id: lease };
@@ -220,9 +237,15 @@ impl Terms {
         }
     }
 
-    /// The leases that would only run out now.
-    pub(super) fn drain(&self) -> Vec<i64> {
-        std::mem::take(&mut *lock(&self.spares)).into_iter().map(|spare| spare.lease).collect()
+    /// The leases that would only run out now: the spare ones, and those shared ones that no grant hangs on.
+    pub(super) fn drain(&self, used: &HashSet<i64>) -> Vec<i64> {
+        let mut unused: Vec<Armed> = std::mem::take(&mut *lock(&self.spares));
+        if let Ok(mut shared) = self.shared.try_lock() {
+            unused.extend(
+                shared.drain().map(|(_, shared)| shared).filter(|shared| !used.contains(&shared.lease)),
+            );
+        }
+        unused.into_iter().map(|armed| armed.lease).collect()
     }
 }
 

@@ -67,6 +67,8 @@ use leasehold_core::{
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
+#[doc(hidden)]
+pub use self::open::climb;
 pub use self::options::{Expiry, Listen, Mode, Options, Target, Tls};
 use self::{
     answer::Answer,

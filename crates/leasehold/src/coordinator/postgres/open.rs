@@ -40,6 +40,18 @@ pub async fn connect(options: Options, namespace: Namespace) -> Result<Arc<dyn C
     opened.await.map_err(|error| error.at(&place))
 }
 
+/// Brings the schema up to a format that only a test has, as a later version of Leasehold would: the first step leads from format 1
+/// to 2.
+///
+/// # Errors
+/// As [`connect`].
+#[doc(hidden)]
+pub async fn climb(options: Options, version: i32, steps: &[&str]) -> Result<(), Error> {
+    let dialler = Dialler::new(&options.target, ident::quote(&options.schema))?;
+    let link = dialler.dial(Arc::new(|_| {})).await?;
+    schema::ensure(&link, &dialler.advice, schema::Format { version, steps }).await
+}
+
 impl PostgresCoordinator {
     pub(in crate::coordinator) async fn open(options: Options, namespace: Namespace) -> Result<Self, Error> {
         let dialler = Dialler::new(&options.target, ident::quote(&options.schema))?;
@@ -50,7 +62,7 @@ impl PostgresCoordinator {
         );
         let (link, hears) = link?;
         let elsewhere = elsewhere?;
-        schema::ensure(&link, &dialler.advice).await?;
+        schema::ensure(&link, &dialler.advice, schema::OURS).await?;
         let setting = Setting {
             schema: dialler.advice.schema.clone(),
             namespace,
@@ -70,7 +82,7 @@ impl PostgresCoordinator {
             tokio::spawn(listener::listen(Arc::clone(&shop), elsewhere));
         }
         tokio::spawn(Worker::new(Arc::clone(&shop), Some(link), false).serve());
-        tokio::spawn(purge::purge(Arc::clone(&shop)));
+        tokio::spawn(purge::purge(Arc::clone(&shop), options.purge_every));
         Ok(Self { profile, shop, sights: Sights::default(), generation: fork::generation() })
     }
 }

@@ -13,6 +13,8 @@ use crate::{
 pub(super) const DEFAULT_MAX_TTL_MS: u64 = 60_000;
 /// How long a connection may take to be made, unless the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two steps of forgetting.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
 const DEFAULT_SCHEMA: &str = "leasehold";
 /// `PostgreSQL` cuts longer names off without a word.
 const MAX_IDENTIFIER: usize = 63;
@@ -106,6 +108,9 @@ pub struct Options {
     pub mode: Mode,
     /// Where notifications are listened for.
     pub listen: Listen,
+    /// Between two steps of forgetting what is idle: a minute. No setting of a URL; shorter for tests.
+    #[doc(hidden)]
+    pub purge_every: Duration,
     pub(super) place: String,
 }
 
@@ -143,7 +148,8 @@ impl Options {
         };
         let listen = listen(&target, &mut settings)?;
         settings.finish()?;
-        Ok(Self { target, schema, max_ttl, expiry, mode, listen, place: place(address) })
+        let (purge_every, place) = (PURGE_EVERY, place(address));
+        Ok(Self { target, schema, max_ttl, expiry, mode, listen, purge_every, place })
     }
 }
 

@@ -17,17 +17,17 @@ use super::{
 };
 use crate::clock;
 
-/// Between two steps of forgetting, and how many rows one looks at.
-const PURGE_PAUSE: Duration = Duration::from_secs(60);
+/// How many rows one step of forgetting looks at.
 const PURGE_STEP: i32 = 1_000;
 /// Seven days, the retention of token counters.
 #[allow(clippy::cast_possible_wrap, reason = "seven days in microseconds")]
 const RETENTION_US: i64 = Ttl::MAX.as_micros() as i64;
 
-/// Goes on until the coordinator is gone.
-pub(super) async fn purge(shop: Arc<Shop>) {
+/// Goes on until the coordinator is gone, a step every so often.
+pub(super) async fn purge(shop: Arc<Shop>, every: Duration) {
     let chance = shop.setting.wake.unwrap_or(0).unsigned_abs() ^ clock::boot_us();
-    let mut pause = Duration::from_millis(chance % 60_000);
+    let most_us = u64::try_from(every.as_micros()).unwrap_or(u64::MAX).max(1);
+    let mut pause = Duration::from_micros(chance % most_us);
     let mut after: Option<String> = None;
     loop {
         tokio::select! {
@@ -41,7 +41,7 @@ pub(super) async fn purge(shop: Arc<Shop>) {
         if let Ok(Ok(rows)) = answered.await {
             after = rows.first().and_then(|row| row.try_get(0).ok().flatten()).or(Some(String::new()));
         }
-        pause = PURGE_PAUSE;
+        pause = every;
     }
 }
 

@@ -3,6 +3,8 @@
 //! It reads the frames of HTTP/2 as far as it must: which stream a frame belongs to, and whether a request changes something. A
 //! change is a transaction with a put or a deletion, or a request that names a lease (a keepalive, a revocation). Reads and new
 //! leases pass.
+//!
+//! It can also let events vanish: what comes back on a stream of watches, while everything else passes.
 
 use std::{
     collections::HashSet,
@@ -30,6 +32,8 @@ use crate::lock;
 const PREFACE: usize = 24;
 /// The head of a frame.
 const HEAD: usize = 9;
+/// The type of a frame that carries a part of a message.
+const DATA: u8 = 0;
 /// Below this a number is a duration in seconds, and above it a lease: etcd draws those from 63 bits.
 const SMALLEST_LEASE: u64 = 1 << 32;
 
@@ -45,6 +49,16 @@ pub struct Cut {
 struct Shared {
     on: AtomicBool,
     cuts: AtomicU64,
+    deaf: AtomicBool,
+    unheard: AtomicU64,
+}
+
+/// The streams of one connection that are of interest.
+#[derive(Debug, Default)]
+struct Streams {
+    /// Their answers must not come through. There may be several: changes are under way together.
+    doomed: HashSet<u64>,
+    watches: HashSet<u64>,
 }
 
 impl Cut {
@@ -57,7 +71,7 @@ impl Cut {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { on: AtomicBool::new(true), cuts: AtomicU64::new(0) });
+        let shared = Arc::new(Shared { on: AtomicBool::new(true), ..Shared::default() });
         let (alive, gone) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let serving = Arc::clone(&shared);
@@ -86,6 +100,16 @@ impl Cut {
     pub fn cuts(&self) -> u64 {
         self.shared.cuts.load(Ordering::SeqCst)
     }
+
+    /// Whether what watches are told vanishes.
+    pub fn deafen(&self, deaf: bool) {
+        self.shared.deaf.store(deaf, Ordering::SeqCst);
+    }
+
+    /// How many messages to watches have vanished.
+    pub fn unheard(&self) -> u64 {
+        self.shared.unheard.load(Ordering::SeqCst)
+    }
 }
 
 async fn serve(listener: std::net::TcpListener, server: SocketAddr, shared: Arc<Shared>) {
@@ -102,11 +126,10 @@ async fn carry(client: TcpStream, server: SocketAddr, shared: Arc<Shared>) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true), client.set_zero_linger());
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // The streams whose answers must not come through. There may be several: changes are under way together.
-    let doomed = Mutex::default();
+    let streams = Mutex::default();
     let _ = tokio::select! {
-        end = forward(from_client, to_server, &shared, &doomed) => end,
-        end = back(from_server, to_client, &shared, &doomed) => end,
+        end = forward(from_client, to_server, &shared, &streams) => end,
+        end = back(from_server, to_client, &shared, &streams) => end,
     };
 }
 
@@ -115,7 +138,7 @@ async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     shared: &Shared,
-    doomed: &Mutex<HashSet<u64>>,
+    streams: &Mutex<Streams>,
 ) -> io::Result<()> {
     let mut preface = [0; PREFACE];
     from.read_exact(&mut preface).await?;
@@ -123,7 +146,10 @@ async fn forward(
     loop {
         let frame = read_frame(&mut from).await?;
         if shared.on.load(Ordering::SeqCst) && is_change(&frame) {
-            lock(doomed).insert(stream_of(&frame));
+            lock(streams).doomed.insert(stream_of(&frame));
+        }
+        if message_of(&frame).is_some_and(is_watch) {
+            lock(streams).watches.insert(stream_of(&frame));
         }
         to.write_all(&frame).await?;
     }
@@ -134,14 +160,19 @@ async fn back(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     shared: &Shared,
-    doomed: &Mutex<HashSet<u64>>,
+    streams: &Mutex<Streams>,
 ) -> io::Result<()> {
     loop {
         let frame = read_frame(&mut from).await?;
         // Headers or data of the answer: the request has been carried out.
-        if frame[3] <= 1 && lock(doomed).contains(&stream_of(&frame)) {
+        if frame[3] <= 1 && lock(streams).doomed.contains(&stream_of(&frame)) {
             shared.cuts.fetch_add(1, Ordering::SeqCst);
             return Ok(());
+        }
+        let deaf = shared.deaf.load(Ordering::SeqCst) && frame[3] == DATA;
+        if deaf && lock(streams).watches.contains(&stream_of(&frame)) {
+            shared.unheard.fetch_add(1, Ordering::SeqCst);
+            continue;
         }
         to.write_all(&frame).await?;
     }
@@ -160,11 +191,27 @@ fn stream_of(frame: &[u8]) -> u64 {
     u64::from(u32::from_be_bytes([frame[5], frame[6], frame[7], frame[8]]) & 0x7fff_ffff)
 }
 
+/// The first message in a frame of data, behind its flag byte and its length.
+fn message_of(frame: &[u8]) -> Option<&[u8]> {
+    let is_data = frame[3] == DATA;
+    frame.get(HEAD + 5..).filter(|message| is_data && !message.is_empty())
+}
+
 /// True for data whose message changes something.
 fn is_change(frame: &[u8]) -> bool {
-    let is_data = frame[3] == 0;
-    // A flag byte and the length stand before the message.
-    is_data && frame.len() > HEAD + 5 && message_changes(&frame[HEAD + 5..]).unwrap_or(false)
+    message_of(frame).is_some_and(|message| message_changes(message).unwrap_or(false))
+}
+
+/// True for an order to watch a key: its first field is a message whose first field is the key. A range, a put and a login have text
+/// there, and a transaction has a comparison, which begins otherwise.
+fn is_watch(mut message: &[u8]) -> bool {
+    const FIRST: u64 = 1 << 3 | 2;
+    let mut field = || {
+        (number(&mut message)? == FIRST).then_some(())?;
+        let length = usize::try_from(number(&mut message)?).ok()?;
+        (length <= message.len()).then_some(())
+    };
+    field().is_some() && field().is_some()
 }
 
 /// Reads the outermost fields of a protobuf message; `None` where it is none.
@@ -220,5 +267,15 @@ mod tests {
         assert_eq!(message_changes(&[8, 30]), Some(false));
         assert_eq!(message_changes(&[8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]), Some(true));
         assert_eq!(message_changes(&[]), None);
+    }
+
+    #[test]
+    fn watches_are_told_from_the_rest() {
+        assert!(is_watch(&[0x0a, 5, 0x0a, 1, b'a', 0x18, 7]));
+        // Another watch is given up; a transaction compares a key; a plain read of a range.
+        assert!(!is_watch(&[0x12, 2, 8, 7]));
+        assert!(!is_watch(&[0x0a, 5, 0x10, 1, 0x1a, 1, b'a']));
+        assert!(!is_watch(&[0x0a, 1, b'a', 0x12, 1, b'b']));
+        assert!(!is_watch(&[]));
     }
 }
