@@ -83,6 +83,8 @@ pub(crate) enum Verb {
     Effects(Effects),
     /// Publish the events of operations, and settle what is stuck
     Outbox(Outbox),
+    /// Let the coordinator keep settings of leases for everybody in the namespace
+    Settings(SettingsOfAll),
     /// Prepare a namespace on a coordinator
     Init(Init),
     /// Forget resources that nobody has used for a week
@@ -584,6 +586,33 @@ pub(crate) struct OutboxResolve {
     pub(crate) place: EffectsPlace,
 }
 
+/// `settings`.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsOfAll {
+    #[command(subcommand)]
+    pub(crate) verb: SettingsVerb,
+}
+
+/// What to do with the settings of all.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SettingsVerb {
+    /// Print the settings that the coordinator keeps
+    Show,
+    /// Keep the settings in this file, in place of all that were kept
+    Set(SettingsSet),
+    /// Keep none any more
+    Clear,
+    /// Show who changed them, and when
+    History,
+}
+
+/// `settings set`.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsSet {
+    /// TOML, as in the configuration file; `-` for the standard input
+    pub(crate) file: PathBuf,
+}
+
 /// `init`.
 #[derive(Debug, Args)]
 pub(crate) struct Init {
@@ -757,7 +786,8 @@ mod tests {
     fn every_verb_and_option_is_documented() {
         let page = include_str!("../../../docs/cli.md");
         let command = Cli::command();
-        let families = ["fence", "effects", "outbox"].map(|name| command.find_subcommand(name).unwrap());
+        let families =
+            ["fence", "effects", "outbox", "settings"].map(|name| command.find_subcommand(name).unwrap());
         for (family, verb) in
             families.iter().flat_map(|f| f.get_subcommands().map(move |verb| (f.get_name(), verb)))
         {

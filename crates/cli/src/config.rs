@@ -17,8 +17,8 @@ use crate::failure::Failure;
 /// What the file may say of the coordinator and its asker.
 pub(crate) const OWN: &[&str] = &["url", "namespace", "holder"];
 /// All that it may say; the rest are settings of leases, which the library reads.
-const KEYS: [&str; 8] =
-    ["url", "namespace", "holder", "ttl", "wait", "max_hold", "drain_timeout", "resource"];
+const KEYS: [&str; 9] =
+    ["url", "namespace", "holder", "ttl", "jitter", "wait", "max_hold", "drain_timeout", "resource"];
 /// A configuration is a few lines; whatever is larger is another file (ours: one megabyte).
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(problem("namspace = \"x\""), "unknown key namspace; did you mean namespace?");
         assert_eq!(problem("uri = \"x\""), "unknown key uri; did you mean url?");
         assert!(
-            problem("completely_different = 1").contains("known keys: url, namespace, holder, ttl, wait")
+            problem("completely_different = 1")
+                .contains("known keys: url, namespace, holder, ttl, jitter, wait")
         );
         assert!(problem(&format!("{} = 1", "x".repeat(100_000))).contains("known keys"));
     }

@@ -22,6 +22,11 @@ impl Patience {
         Self { wait, started_us: clock::boot_us() }
     }
 
+    /// As if this had been the wait from the beginning.
+    pub(crate) fn instead(self, wait: Wait) -> Self {
+        Self { wait, ..self }
+    }
+
     /// What is left of the wait.
     pub(crate) fn left(&self) -> Wait {
         left(self.wait, Duration::from_micros(clock::boot_us().saturating_sub(self.started_us)))

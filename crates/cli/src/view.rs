@@ -2,6 +2,7 @@
 //! never missing. `docs/cli.md` lists them; scripts rely on them.
 
 mod history;
+mod settings;
 
 use leasehold::{
     Label, Namespace, Resource, Ttl,
@@ -11,7 +12,10 @@ use leasehold::{
 };
 use serde::Serialize;
 
-pub(crate) use self::history::HistoryLine;
+pub(crate) use self::{
+    history::HistoryLine,
+    settings::{ChangeLine, SettingsLine},
+};
 use crate::{failure::Failure, people};
 
 /// A grant. All of it is `null` where there is none.

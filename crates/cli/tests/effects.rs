@@ -290,5 +290,11 @@ fn a_relay_follows_its_file_and_a_hangup_does_not_end_it() {
         .unwrap();
     say("[resource.\"outbox/*\"]\nttl = \"12s\"\n");
     ttl(12_000);
+    // What the file leaves open is the coordinator's.
+    fs::write(folder.join("all.toml"), "[resource.\"outbox/*\"]\nttl = \"15s\"\n").unwrap();
+    said(folder, "settings set all.toml");
+    say("holder = \"x\"\n");
+    hangup();
+    ttl(15_000);
     assert!(relay.ended().unwrap().is_none(), "a hangup does not end it");
 }

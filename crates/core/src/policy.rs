@@ -61,6 +61,11 @@ impl Policy {
         self.renew_every
     }
 
+    /// The jitter on that time in percent, each way.
+    pub fn jitter_percent(&self) -> u32 {
+        self.jitter_percent
+    }
+
     /// What is subtracted from the TTL.
     pub fn margin(&self) -> Margin {
         self.margin
@@ -118,6 +123,14 @@ impl Policy {
         // The interval stays where it was asked: more often than needed is safe.
         self.ttl = ttl.max(self.ttl);
         self
+    }
+
+    /// This policy with another jitter, in percent.
+    ///
+    /// # Errors
+    /// [`Invalid`] above [`MAX_JITTER_PERCENT`].
+    pub fn with_jitter(&self, percent: u32) -> Result<Self, Invalid> {
+        PolicyBuilder(Self { jitter_percent: percent, ..*self }).build()
     }
 
     /// This policy with another TTL; the renewal interval keeps its share of it.
@@ -264,6 +277,15 @@ mod tests {
         assert!(refuse(base.max_hold(Some(Duration::ZERO))).contains("max-hold"));
         assert!(refuse(base.progress_timeout(Some(Duration::ZERO))).contains("progress"));
         assert!(refuse(base.min_window(Duration::ZERO)).contains("window"));
+    }
+
+    #[test]
+    fn another_jitter_changes_nothing_else_and_keeps_its_bound() {
+        let policy = Policy::builder(ttl(3_000)).build().unwrap();
+        let steady = policy.with_jitter(0).unwrap();
+        assert_eq!((steady.jitter_percent(), steady.renewal_interval(u64::MAX)), (0, Duration::from_secs(1)));
+        assert_eq!(steady.with_jitter(DEFAULT_JITTER_PERCENT).unwrap(), policy);
+        assert!(policy.with_jitter(MAX_JITTER_PERCENT + 1).is_err());
     }
 
     #[test]

@@ -284,6 +284,23 @@ fn another_ttl_counts_from_the_renewal_that_asked_for_it() {
 }
 
 #[test]
+fn a_jitter_counts_from_the_next_renewal() {
+    let mut holder = held();
+    holder.set_jitter(50).unwrap();
+    assert!(holder.set_jitter(51).is_err());
+    assert_eq!(holder.policy().jitter_percent(), 0, "not before it");
+    // Another TTL that is asked for by the same renewal takes nothing back, whichever came first.
+    holder.set_ttl(Ttl::from_millis(6_000).unwrap()).unwrap();
+    let sent = at(1_000);
+    let _ = holder.begin_renewal(sent);
+    let answer = Renewed::Extended { ttl: Ttl::from_millis(6_000).unwrap() };
+    let _ = holder.renewal_answered(sent, answer, at(1_010), u64::MAX);
+    assert_eq!((holder.policy().jitter_percent(), holder.policy().ttl().as_millis()), (50, 6_000));
+    // The longest way to the next one: two seconds and half of them.
+    assert!(!holder.wants_renewal(at(3_990), ms(0)) && holder.wants_renewal(at(4_001), ms(0)));
+}
+
+#[test]
 fn a_shorter_ttl_shortens_no_window() {
     let short = Ttl::from_millis(600).unwrap();
     let mut holder = held();

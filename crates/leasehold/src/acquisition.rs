@@ -292,15 +292,13 @@ impl Drop for Acquisition {
 /// `follows` is the TTL that was asked for when it is that of the settings.
 pub(crate) fn keep(client: Arc<Client>, holder: Holder, grant: &Grant, follows: Option<Ttl>) -> Lease {
     let core = &client.driver.core;
-    let ttl = holder.policy().ttl();
+    let (ttl, jitter_percent) = (holder.policy().ttl(), holder.policy().jitter_percent());
     let shared = Arc::new(Shared::new(holder, &client, follows.is_some()));
     core.meter.held();
     if core.registry.register(&shared) {
         core.bell.notify_one();
     }
     observe::granted(shared.identity(), core.holder_id, ttl, grant);
-    if let Some(asked) = follows {
-        client.tune_granted(&shared, asked);
-    }
+    client.tune_granted(&shared, follows, jitter_percent);
     Lease::new(shared, client, grant)
 }

@@ -22,7 +22,7 @@ use crate::{
     floors::Floors,
     observe, random,
     request::LeaseRequest,
-    settings::Rules,
+    settings::Layers,
     sync::lock,
     vitals::Vitals,
 };
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) floors: Floors,
     pub(crate) namespace: Namespace,
     /// The settings in force.
-    pub(crate) rules: ArcSwap<Rules>,
+    pub(crate) rules: ArcSwap<Layers>,
     /// Locked by whoever changes them, and by whoever lets a lease have them: each lease ends up with the last.
     pub(crate) retuning: Mutex<()>,
     /// The policy of the last lease: the next one nearly always has the same, and shares it.

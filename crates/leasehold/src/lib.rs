@@ -25,6 +25,8 @@
 mod acquisition;
 pub mod address;
 pub mod blocking;
+mod cell;
+pub mod checkpoint;
 pub mod clock;
 mod connect;
 pub mod coordinator;

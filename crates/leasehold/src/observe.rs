@@ -172,6 +172,27 @@ pub(crate) fn settings_refused(path: &std::path::Path, problem: &str) {
     );
 }
 
+/// Tells of settings that the coordinator keeps, and that count from now on.
+#[cfg(feature = "settings")]
+pub(crate) fn stored_settings(namespace: &Namespace, change: &crate::settings::stored::Change) {
+    tracing::info!(
+        %namespace,
+        version = change.version,
+        by = %change.by,
+        "the coordinator's settings have changed"
+    );
+}
+
+/// Tells of settings that the coordinator keeps, and of which nothing counts.
+#[cfg(feature = "settings")]
+pub(crate) fn stored_settings_refused(namespace: &Namespace, problem: &str) {
+    tracing::warn!(
+        %namespace,
+        error = problem,
+        "the coordinator's settings have changed and are refused; what counted still counts"
+    );
+}
+
 /// Tells of a renewal that succeeded.
 pub(crate) fn renewed(identity: &Identity, holder_id: HolderId, ttl: Ttl) {
     tracing::debug!(

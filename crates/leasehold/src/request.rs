@@ -20,7 +20,7 @@ use crate::{
     leases::Client,
     outcome::{NotAcquired, Outcome},
     random,
-    settings::Limit,
+    settings::{Limit, Tuning},
 };
 
 /// A lease to be acquired. Made by [`crate::Leases::lease`]; every setting has a default.
@@ -45,6 +45,7 @@ pub(crate) struct Settings {
     lock_delay: Option<Duration>,
     max_hold: Option<Duration>,
     progress_timeout: Option<Duration>,
+    jitter_percent: Option<u32>,
 }
 
 impl Settings {
@@ -52,6 +53,7 @@ impl Settings {
         let set = |builder: PolicyBuilder| {
             let builder = self.renew_every.map_or(builder, |every| builder.renew_every(every));
             let builder = self.margin.map_or(builder, |margin| builder.margin(margin));
+            let builder = self.jitter_percent.map_or(builder, |percent| builder.jitter_percent(percent));
             self.lock_delay.map_or(builder, |delay| builder.lock_delay(delay))
         };
         set(Policy::builder(ttl)).max_hold(self.max_hold).progress_timeout(self.progress_timeout).build()
@@ -72,20 +74,20 @@ impl Follow {
         if !self.max_hold {
             return asked;
         }
-        let settings = self.settings.tuned(client, resource);
+        let settings = self.settings.tuned(client.rules.load().of(resource));
         // Settings that do not go with the request: it goes on as it was asked for.
         settings.policy(asked.ttl()).unwrap_or(asked)
     }
 }
 
 impl Settings {
-    /// With the hold limit of the client's settings, where there is none of its own.
-    fn tuned(self, client: &Client, resource: &Resource) -> Self {
-        let limit = match client.rules.load().of(resource).max_hold {
+    /// With the jitter of the client's settings, and with their hold limit where there is none of its own.
+    fn tuned(self, tuning: Tuning) -> Self {
+        let limit = match tuning.max_hold {
             Some(Limit::After(limit)) => Some(limit),
             Some(Limit::None) | None => None,
         };
-        Self { max_hold: self.max_hold.or(limit), ..self }
+        Self { max_hold: self.max_hold.or(limit), jitter_percent: Some(tuning.jitter_percent()), ..self }
     }
 }
 
@@ -145,7 +147,8 @@ impl LeaseRequest {
         self
     }
 
-    /// The mean time between renewals: at most a third of the TTL, which is the default. Jittered by ±15 %.
+    /// The mean time between renewals: at most a third of the TTL, which is the default. Jittered by ±15 %, unless the
+    /// [settings](crate::Leases::retune) have another jitter.
     pub fn renew_every(mut self, interval: Duration) -> Self {
         self.settings.renew_every = Some(interval);
         self
@@ -211,10 +214,8 @@ impl LeaseRequest {
         let tuning = client.rules.load().of(&resource);
         let ttl = ttl.unwrap_or_else(|| Ok(tuning.ttl.unwrap_or_default()))?;
         let wait = wait.or(tuning.wait).unwrap_or(Wait::No);
-        let policy = settings
-            .tuned(&client, &resource)
-            .policy(ttl)
-            .map_err(|invalid| Error::from(invalid).on(&resource))?;
+        let policy =
+            settings.tuned(tuning).policy(ttl).map_err(|invalid| Error::from(invalid).on(&resource))?;
         let profile = client.coordinator().profile();
         let claim = Claim {
             lease_id: random::lease_id()?,

@@ -7,8 +7,8 @@
 //!                                └─ they do not: the lease is left to its TTL, never released under running work
 //! ```
 //!
-//! The checkpoint is the worker's own affair: it is written wherever the successor looks, with the fencing token. A
-//! coordinator keeps none.
+//! The checkpoint is written wherever the successor looks, with the fencing token: beside the data; or, where a line of text is
+//! enough, [at the coordinator](crate::Leases::leave_checkpoint).
 
 use std::{sync::Arc, time::Duration};
 

@@ -3,12 +3,14 @@
 use leasehold::{
     Leases, Resource,
     blocking::block_on,
+    checkpoint::is_checkpoint,
     clock,
     core::{
         record::{Inspection, Page},
         request::Listing,
     },
     preempt::is_wish,
+    settings::stored::is_settings,
     skip::is_skip,
 };
 
@@ -47,10 +49,12 @@ pub(crate) fn run(args: &Ls, settings: &Settings) -> Result<Exit, Failure> {
     }
 }
 
-/// False for what is no resource of anybody's: operators' wishes and notes of runs that were not needed. Who looks for them, by a
+/// False for what is no resource of anybody's: operators' wishes, notes of runs that were not needed, checkpoints,
+/// and the settings of all. Who looks for them, by a
 /// prefix that names nothing else, finds them.
 pub(super) fn is_shown(prefix: &str, resource: &Resource) -> bool {
-    let is_ours = |name: &Resource| is_wish(name) || is_skip(name);
+    let is_ours =
+        |name: &Resource| is_wish(name) || is_skip(name) || is_settings(name) || is_checkpoint(name);
     !is_ours(resource) || Resource::new(prefix).is_ok_and(|prefix| is_ours(&prefix))
 }
 

@@ -18,6 +18,7 @@ mod release;
 mod renew;
 mod revoke;
 mod run;
+mod settings;
 mod show;
 mod timeline;
 mod ttl;
@@ -57,6 +58,7 @@ fn perform(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Fence(args) => fence::run(&args, &settings()?),
         Verb::Effects(args) => effects::run(&args, &settings()?),
         Verb::Outbox(args) => outbox::run(&args, &settings()?),
+        Verb::Settings(args) => settings::run(&args, &settings()?),
         Verb::Init(args) => init::run(&args, &settings()?),
         Verb::Purge(args) => purge::run(&args, &settings()?),
         Verb::Bench(args) => bench::run(&args, &settings()?),

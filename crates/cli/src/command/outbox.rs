@@ -8,6 +8,7 @@ use std::{
 };
 
 use leasehold::{
+    Leases,
     address::Secret,
     blocking::block_on,
     effects::{
@@ -28,6 +29,7 @@ use crate::{
     interrupt::Interrupts,
     output::{json_line, raw},
     people,
+    run::retune::EVERY,
     settings::{Settings, read_short},
     table::table,
     telemetry,
@@ -46,8 +48,8 @@ pub(crate) fn run(args: &args::Outbox, settings: &Settings) -> Result<Exit, Fail
 }
 
 fn relay(args: &args::OutboxRelay, settings: &Settings) -> Result<Exit, Failure> {
-    // The file is followed once there is a client; until then it is about to be read anyway.
-    let follower: Arc<OnceLock<Follower>> = Arc::default();
+    // The settings are followed once there is a client; until then they are about to be read anyway.
+    let follower: Arc<OnceLock<Vec<Follower>>> = Arc::default();
     let interrupts = Interrupts::watch_and(on_hangup(&follower))
         .map_err(|error| Failure::usage(format!("signals cannot be watched: {error}")))?;
     let listen = args.metrics_listen.as_deref().map(telemetry::Plan::address).transpose()?;
@@ -55,9 +57,7 @@ fn relay(args: &args::OutboxRelay, settings: &Settings) -> Result<Exit, Failure>
     let sink = sink(args)?;
     let ledger = open(&args.place, settings)?;
     let leases = client::connect(settings, client::caller)?;
-    if let Some(file) = settings.file.as_deref().filter(|file| file.exists()) {
-        let _ = follower.set(block_on(leases.follow(file, config::OWN))?);
-    }
+    let _ = follower.set(follow(&leases, settings)?);
     let mut relay = Relay::new(ledger, &args.name, sink)?;
     if let Some(source) = &args.source {
         relay = relay.source(source);
@@ -69,6 +69,14 @@ fn relay(args: &args::OutboxRelay, settings: &Settings) -> Result<Exit, Failure>
         Ok(ended) => ended.map(|()| Exit::Done).map_err(Failure::from),
         Err(signal) => Ok(Exit::Interrupted(signal)),
     }
+}
+
+/// Follows the configuration file and the coordinator's settings. Those can be read later where they cannot now.
+fn follow(leases: &Leases, settings: &Settings) -> Result<Vec<Follower>, Failure> {
+    let file = settings.file.as_deref().filter(|file| file.exists());
+    let file = file.map(|file| block_on(leases.follow(file, config::OWN))).transpose()?;
+    let common = block_on(leases.follow_coordinator(EVERY)).ok();
+    Ok(file.into_iter().chain(common).collect())
 }
 
 /// Where the events go. What an option of another destination would be ignored for is refused.
@@ -92,14 +100,14 @@ fn sink(args: &args::OutboxRelay) -> Result<Box<dyn Sink>, Failure> {
     }
 }
 
-/// What SIGHUP does to a relay: it looks at its configuration file at once. One that was started from a terminal ends, as
+/// What SIGHUP does to a relay: it looks at its settings at once. One that was started from a terminal ends, as
 /// everything does when the terminal goes.
-fn on_hangup(follower: &Arc<OnceLock<Follower>>) -> Option<Box<dyn Fn() + Send>> {
+fn on_hangup(follower: &Arc<OnceLock<Vec<Follower>>>) -> Option<Box<dyn Fn() + Send>> {
     if File::open("/dev/tty").is_ok() {
         return None;
     }
     let follower = Arc::clone(follower);
-    Some(Box::new(move || follower.get().into_iter().for_each(Follower::look)))
+    Some(Box::new(move || follower.get().into_iter().flatten().for_each(Follower::look)))
 }
 
 fn webhook(url: &str, authorization: Option<&Path>) -> Result<Webhook, Failure> {

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use leasehold::{
-    Done, Label, Leases, Loss, Ttl, Url, Vitals, Wait,
+    Done, Label, Leases, Loss, Ttl, Url, Vitals,
     blocking::block_on,
     clock,
     core::{
@@ -11,7 +11,7 @@ use leasehold::{
         holder::Identity,
         request::MAX_ONCE_PER,
     },
-    settings::Limit,
+    settings::{Limit, Rules, Tuning},
 };
 use nix::{errno::Errno, sys::signal::Signal};
 use serde::Serialize;
@@ -22,15 +22,13 @@ use crate::{
     failure::Failure,
     interrupt::run_for,
     message, output,
-    run::{self, Note, Notify, OnPreempt, Origin, Outcome, Plan, Restart, Verdict, say::names},
+    run::{self, Asked, Note, Notify, OnPreempt, Origin, Outcome, Plan, Restart, Verdict, say::names},
     settings,
     settings::Settings,
     supervise::{Status, spawn_failure_code},
     telemetry, view,
 };
 
-/// Time between TERM and KILL unless said otherwise; never more than a third of the TTL.
-const GRACE: Duration = Duration::from_secs(5);
 /// How long a claim that is taken back, or a release that is tried again, in the background may keep this process.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a run that was not needed may take to say so in the history.
@@ -40,9 +38,9 @@ const ENOUGH: u64 = 20;
 
 pub(crate) fn run(args: &args::Run, settings: &Settings) -> Result<Exit, Failure> {
     let origin = Origin::note();
-    let plan = plan(args, settings, &origin)?;
+    let mut plan = plan(args, settings, &origin)?;
     let mut granted_us = None;
-    let outcome = run::run(&plan, |lease, leases| {
+    let outcome = run::run(&mut plan, |lease, leases| {
         granted_us = Some(clock::boot_us());
         settings.output.detail(|| {
             let (resource, place) = (lease.resource(), &leases.profile().place);
@@ -63,10 +61,6 @@ pub(crate) fn run(args: &args::Run, settings: &Settings) -> Result<Exit, Failure
 fn plan(args: &args::Run, settings: &Settings, origin: &Origin) -> Result<Plan, Failure> {
     let optional = |option, text: Option<&String>| text.map(|text| duration::parse(option, text)).transpose();
     let resource = settings::resource(&args.resource)?;
-    // Where no option says, the file does.
-    let file = settings.rules.of(&resource);
-    let ttl = args.ttl.as_deref().map(|text| duration::ttl("--ttl", text)).transpose()?;
-    let ttl = ttl.or(file.ttl).unwrap_or(Ttl::DEFAULT);
     let once_per = optional("--once-per", args.once_per.as_ref())?;
     if once_per.is_some_and(|period| period.is_zero() || period > MAX_ONCE_PER) {
         return Err(Failure::usage("--once-per: must be more than zero and at most 7d"));
@@ -75,7 +69,6 @@ fn plan(args: &args::Run, settings: &Settings, origin: &Origin) -> Result<Plan, 
     if max_hold.is_some_and(|limit| limit.is_zero()) {
         return Err(Failure::usage("--max-hold: must be more than zero"));
     }
-    let max_hold = max_hold.or_else(|| file.max_hold.and_then(length));
     let restart = match args.restart.as_deref() {
         None => Restart::Never,
         Some("on-loss") => Restart::OnLoss,
@@ -91,34 +84,41 @@ fn plan(args: &args::Run, settings: &Settings, origin: &Origin) -> Result<Plan, 
             return Err(Failure::usage(format!("--on-preempt: {word} is neither drain nor refuse")));
         }
     };
+    let asked = Asked {
+        ttl: args.ttl.as_deref().map(|text| duration::ttl("--ttl", text)).transpose()?,
+        wait: args.wait.as_deref().map(|wait| duration::wait(Some(wait))).transpose()?,
+        grace: optional("--grace", args.grace.as_ref())?,
+        max_hold,
+        drain_timeout: match args.drain_timeout.as_deref() {
+            None => None,
+            Some("forever") => Some(Limit::None),
+            Some(text) => Some(Limit::After(duration::parse("--drain-timeout", text)?)),
+        },
+        restart,
+    };
+    // Where no option says, the file does; what the coordinator says is asked once it can be.
+    let own = settings.rules.of(&resource);
+    let terms = asked.under(own)?;
     let label = || -> Label { client::runner(args.command.first().map_or("".as_ref(), |command| command)) };
     Ok(Plan {
-        connect: client::builder(settings, label),
+        // What no request can say is left to the client.
+        connect: client::builder(settings, label)
+            .rules(Rules::general(Tuning { jitter: own.jitter, ..Tuning::default() })),
         url: Url::parse(&settings.url)?,
         namespace: settings.namespace.clone(),
         resource,
         command: args.command.clone(),
-        ttl,
-        wait: match (args.wait.as_deref(), restart) {
-            // Whoever stands by waits.
-            (None, Restart::OnLoss | Restart::Always) => Wait::Forever,
-            (None, Restart::Never) => file.wait.unwrap_or(Wait::No),
-            (wait, _) => duration::wait(wait)?,
-        },
-        grace: grace(optional("--grace", args.grace.as_ref())?, ttl, max_hold)?,
-        max_hold,
+        // A TTL on the command line is the last word.
+        file: settings.file.clone().filter(|_| asked.ttl.is_none()),
+        asked,
+        own,
+        common: Tuning::default(),
+        terms,
         once_per,
         kill_leftovers: args.kill_leftovers,
-        drain_timeout: match args.drain_timeout.as_deref() {
-            None => file.drain_timeout.map_or(Some(ttl.as_duration() * 2), length),
-            Some("forever") => None,
-            Some(text) => Some(duration::parse("--drain-timeout", text)?),
-        },
         pause: if restart == Restart::Never { Duration::ZERO } else { origin.pause() },
         restart,
         on_preempt,
-        // A TTL on the command line is the last word.
-        file: settings.file.clone().filter(|_| args.ttl.is_none()),
         notify: if args.no_sd_notify {
             Notify::default()
         } else {
@@ -131,38 +131,14 @@ fn plan(args: &args::Run, settings: &Settings, origin: &Origin) -> Result<Plan, 
     })
 }
 
-fn length(limit: Limit) -> Option<Duration> {
-    match limit {
-        Limit::After(limit) => Some(limit),
-        Limit::None => None,
-    }
-}
-
-/// As asked, or 5 s. Never more than a third of the TTL, so that a holder which cannot renew still has time to try; and less than
-/// the hold limit, because the command is asked to end that long before it.
-fn grace(asked: Option<Duration>, ttl: Ttl, max_hold: Option<Duration>) -> Result<Duration, Failure> {
-    let longest = ttl.as_duration() / 3;
-    match (asked, max_hold) {
-        (Some(grace), _) if grace > longest => Err(Failure::usage(format!(
-            "--grace: {grace:?} is more than a third of the TTL ({longest:?}); give a longer --ttl"
-        ))),
-        (Some(grace), Some(limit)) if grace >= limit => Err(Failure::usage(format!(
-            "--grace: {grace:?} is not less than --max-hold ({limit:?}), so the command would be ended at once"
-        ))),
-        (Some(grace), _) => Ok(grace),
-        (None, Some(limit)) => Ok(GRACE.min(longest).min(limit / 3)),
-        (None, None) => Ok(GRACE.min(longest)),
-    }
-}
-
 /// Tells what happened, writes the report, and says how this program ends.
 fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings) -> Exit {
     let Outcome { verdict, notes, lease, leases, telemetry, asked_to_end: _ } = outcome;
     for note in &notes {
         tell(note, plan, settings);
     }
-    if let Some(leases) = &leases {
-        doubt_ttl(plan.ttl, &leases.vitals(), settings);
+    if let Some(doubts) = leases.as_ref().and_then(|leases| doubts(plan.terms.ttl, &leases.vitals())) {
+        settings.output.detail(|| doubts);
     }
     let judged = judge(&verdict, plan, lease.as_ref(), leases.as_ref(), settings);
     let unfinished = lease.is_none()
@@ -194,9 +170,9 @@ fn conclude(args: &args::Run, plan: &Plan, outcome: Outcome, settings: &Settings
     exit
 }
 
-/// With `-v`: what this run has measured says that its TTL is too short. Not without: one bad day is no reason to send mail
-/// from every cron job.
-fn doubt_ttl(ttl: Ttl, vitals: &Vitals, settings: &Settings) {
+/// What this run has measured says that its TTL is too short. Told with `-v` alone: one bad day is no reason to send mail from
+/// every cron job.
+fn doubts(ttl: Ttl, vitals: &Vitals) -> Option<String> {
     let measured = Inputs {
         work_p99: Some(Duration::ZERO),
         margin: Some(Duration::ZERO),
@@ -204,16 +180,14 @@ fn doubt_ttl(ttl: Ttl, vitals: &Vitals, settings: &Settings) {
         pause_p99: Some(vitals.host_pause.p99),
         ..Inputs::default()
     };
-    let Ok(derived) = derive(&measured) else { return };
-    if vitals.round_trip.count >= ENOUGH && derived.renewed.exact > ttl.as_duration() {
-        settings.output.detail(|| {
-            format!(
-                "a TTL of {ttl} is short for what this run has met (round trip p99 {:?}, pause p99 {:?}): {:?} are needed; see \
-                 `leasehold ttl --measure 10s`",
-                vitals.round_trip.p99, vitals.host_pause.p99, derived.renewed.exact
-            )
-        });
-    }
+    let needed = derive(&measured).ok()?.renewed.exact;
+    (vitals.round_trip.count >= ENOUGH && needed > ttl.as_duration()).then(|| {
+        format!(
+            "a TTL of {ttl} is short for what this run has met (round trip p99 {:?}, pause p99 {:?}): {needed:?} are needed; see \
+             `leasehold ttl --measure 10s`",
+            vitals.round_trip.p99, vitals.host_pause.p99
+        )
+    })
 }
 
 fn judge(
@@ -236,7 +210,7 @@ fn judge(
             Ok(Exit::Done)
         }
         (Verdict::Refused(refusal), Some(leases)) => {
-            Err(message::refused(refusal, resource, plan.wait, settings, leases))
+            Err(message::refused(refusal, resource, plan.terms.wait, settings, leases))
         }
         (Verdict::Refused(_), None) => {
             Err(Failure::answer(Exit::NotGranted, "refused", format!("{resource} was refused")))
@@ -405,8 +379,8 @@ mod tests {
 
     #[test]
     fn the_grace_fits_into_the_ttl() {
-        let grace = |words| check(words).unwrap().grace;
-        assert_eq!(grace("leasehold run r -- c"), GRACE);
+        let grace = |words| check(words).unwrap().terms.grace;
+        assert_eq!(grace("leasehold run r -- c"), Duration::from_secs(5));
         assert_eq!(grace("leasehold run r --ttl 6s -- c"), Duration::from_secs(2));
         assert_eq!(grace("leasehold run r --grace 10s -- c"), Duration::from_secs(10));
         assert!(check("leasehold run r --ttl 6s --grace 3s -- c").is_err());
@@ -415,12 +389,27 @@ mod tests {
     }
 
     #[test]
+    fn a_ttl_below_what_was_measured_is_doubted() {
+        let mut vitals = Vitals::default();
+        (vitals.round_trip.count, vitals.round_trip.p99) = (ENOUGH, Duration::from_millis(10));
+        assert_eq!(doubts(Ttl::DEFAULT, &vitals), None);
+        vitals.host_pause.p99 = Duration::from_secs(60);
+        let doubted = doubts(Ttl::DEFAULT, &vitals).unwrap();
+        assert!(
+            doubted.starts_with("a TTL of 30s is short") && doubted.contains("pause p99 60s"),
+            "{doubted}"
+        );
+        vitals.round_trip.count = ENOUGH - 1;
+        assert_eq!(doubts(Ttl::DEFAULT, &vitals), None, "too few to say");
+    }
+
+    #[test]
     fn periods_and_limits_are_more_than_nothing() {
         assert!(check("leasehold run r --once-per 0s -- c").is_err());
         assert!(check("leasehold run r --once-per 8d -- c").is_err());
         assert!(check("leasehold run r --max-hold 0s -- c").is_err());
         let all = check("leasehold run r --once-per 23h --max-hold 1h --wait forever -- c").unwrap();
-        assert_eq!((all.wait, all.ttl), (Wait::Forever, Ttl::DEFAULT));
+        assert_eq!((all.terms.wait, all.terms.ttl), (Wait::Forever, Ttl::DEFAULT));
     }
 
     #[test]

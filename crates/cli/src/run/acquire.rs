@@ -2,20 +2,23 @@
 
 use std::{pin::pin, time::Duration};
 
-use leasehold::{Lease, LeaseId, LeaseRequest, Leases, Outcome, clock};
+use leasehold::{Lease, LeaseId, LeaseRequest, Leases, Outcome, clock, settings::Follower};
 
-use super::{Plan, Verdict, poll::poll_once, system};
+use super::{Plan, Verdict, poll::poll_once, retune, system};
 use crate::{
     patience::{Patience, silent},
     supervise::{Event, Front, stop_self},
 };
+
+/// How long a run may wait to hear which settings the coordinator keeps (ours: many times a healthy engine's answer).
+const ASK_LIMIT: Duration = Duration::from_secs(1);
 
 /// The wait of one run, from connecting to the grant.
 pub(super) struct Waiting(Patience);
 
 impl Waiting {
     pub(super) fn begin(plan: &Plan) -> Self {
-        Self(Patience::begin(plan.wait))
+        Self(Patience::begin(plan.terms.wait))
     }
 
     /// Connects, asking again for as long as the wait allows: an engine that restarts is waited for like a busy resource.
@@ -37,6 +40,11 @@ impl Waiting {
         }
     }
 
+    /// With the wait that counts now, from the beginning of this one.
+    pub(super) fn under(self, plan: &Plan) -> Self {
+        Self(self.0.instead(plan.terms.wait))
+    }
+
     /// Acquires, or says how the run ends without a command.
     pub(super) fn acquire(&self, plan: &Plan, front: &mut Front, leases: &Leases) -> Result<Lease, Verdict> {
         if holds_already(plan, leases) {
@@ -51,6 +59,12 @@ impl Waiting {
             Err(error) => Err(Verdict::Failed(error)),
         }
     }
+}
+
+/// Follows the settings that the coordinator keeps. `None`: it has not said in time what they are, and the run goes on without.
+pub(super) fn follow(front: &mut Front, leases: &Leases) -> Result<Option<Follower>, Verdict> {
+    let asked = leases.follow_coordinator(retune::EVERY);
+    Ok(drive(front, asked, instant(ASK_LIMIT))?.and_then(Result::ok))
 }
 
 /// When this much time from now is over, on BOOTTIME.
@@ -112,8 +126,9 @@ fn listen(front: &mut Front, limit: Option<Duration>) -> Result<(), Verdict> {
 
 /// The request of a plan: the same for the first claim and for going on after a suspension.
 pub(super) fn request(plan: &Plan, leases: &Leases) -> LeaseRequest {
-    let request = leases.lease(plan.resource.as_str()).ttl(plan.ttl.as_duration()).waiting(plan.wait);
-    let request = plan.max_hold.map_or(request.clone(), |limit| request.max_hold(limit));
+    let terms = &plan.terms;
+    let request = leases.lease(plan.resource.as_str()).ttl(terms.ttl.as_duration()).waiting(terms.wait);
+    let request = terms.max_hold.map_or(request.clone(), |limit| request.max_hold(limit));
     plan.once_per.map_or(request.clone(), |period: Duration| request.once_per(period))
 }
 

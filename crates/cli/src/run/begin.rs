@@ -19,7 +19,7 @@ pub(super) fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading
             set("LEASEHOLD_TOKEN", lease.token().to_string()),
             set("LEASEHOLD_LEASE_ID", lease.lease_id().to_string()),
             set("LEASEHOLD_HOLDER_ID", leases.holder_id().to_string()),
-            set("LEASEHOLD_TTL_MS", plan.ttl.as_millis().to_string()),
+            set("LEASEHOLD_TTL_MS", plan.terms.ttl.as_millis().to_string()),
             set("LEASEHOLD_NAMESPACE", plan.namespace.to_string()),
             (OsString::from(preempted::VARIABLE), preempted::path(lease.lease_id()).into_os_string()),
             set("LEASEHOLD_URL", place::for_command(&plan.url, &leases.profile().place)),
@@ -30,15 +30,15 @@ pub(super) fn start(plan: &Plan, leases: &Leases, lease: &Lease, closes: Reading
             .map(OsString::from)
             .collect(),
         deadline_ns: closes.boot_ns,
-        grace: plan.grace,
+        grace: plan.terms.grace,
         kill_margin: margin(plan),
-        handoff: handoff::encode(&lease.belief()),
+        handoff: handoff::encode(&lease.belief(), plan.terms.max_hold),
         kill_leftovers: plan.kill_leftovers,
     }
 }
 
 /// How long before the deadline the tree is killed.
 pub(super) fn margin(plan: &Plan) -> Duration {
-    let ttl = plan.ttl.as_duration();
-    kill_margin(plan.max_hold.map_or(ttl, |limit| limit.min(ttl)))
+    let ttl = plan.terms.ttl.as_duration();
+    kill_margin(plan.terms.max_hold.map_or(ttl, |limit| limit.min(ttl)))
 }

@@ -31,7 +31,7 @@ fn connect(builder: &ConnectBuilder) -> Option<Leases> {
 
 impl Caretaker for LeaseCaretaker {
     fn release(&self, bytes: &[u8]) -> bool {
-        let Some(belief) = handoff::decode(bytes) else { return false };
+        let Some((belief, _)) = handoff::decode(bytes) else { return false };
         let Some(leases) = connect(&self.connect) else { return false };
         let identity = belief.identity;
         let release = Release {
@@ -45,10 +45,12 @@ impl Caretaker for LeaseCaretaker {
     }
 
     fn keep_alive(&self, bytes: &[u8]) -> Box<dyn Keeper> {
-        let Some(belief) = handoff::decode(bytes) else { return Box::new(Nobody) };
+        let Some((belief, max_hold)) = handoff::decode(bytes) else { return Box::new(Nobody) };
         // What max-hold leaves is in the front's deadline already; the guard never goes beyond it.
-        let end_ns = self.policy.max_hold().map_or(u64::MAX, |limit| belief.opened.plus(limit).boot_ns);
-        let (connect, policy) = (self.connect.clone(), self.policy);
+        let end_ns = max_hold.map_or(u64::MAX, |limit| belief.opened.plus(limit).boot_ns);
+        // The TTL may have become another since the fork, and the time between renewals with it.
+        let policy = self.policy.with_ttl(belief.ttl).unwrap_or(self.policy);
+        let connect = self.connect.clone();
         Box::new(LeaseKeeper { connect, link: None, policy, belief, end_ns, failures: 0 })
     }
 

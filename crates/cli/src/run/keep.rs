@@ -12,6 +12,7 @@ use leasehold::{
         window::{Margin, Reading, Window},
     },
     preempt::{Preemption, Preemptions},
+    settings::Follower,
 };
 
 use super::{
@@ -63,7 +64,7 @@ struct Keeping<'a> {
     drain: Option<Drain>,
     /// The file that tells the command who asked for its lease.
     told: Option<PathBuf>,
-    /// Looks whether the configuration has another TTL by now.
+    /// Looks whether the settings have another TTL by now.
     retune: Retune,
     notes: &'a mut Vec<Note>,
     asked_to_end: &'a mut bool,
@@ -75,6 +76,7 @@ pub(super) fn keep(
     mut front: Front,
     leases: &Leases,
     lease: Lease,
+    follower: Option<Follower>,
     notes: &mut Vec<Note>,
     asked_to_end: &mut bool,
 ) -> Verdict {
@@ -103,7 +105,7 @@ pub(super) fn keep(
         roused_ns: 0,
         drain: None,
         told: None,
-        retune: Retune::begin(plan),
+        retune: Retune::begin(plan, follower),
         notes,
         asked_to_end,
     }
@@ -180,7 +182,7 @@ impl Keeping<'_> {
         match self.drain {
             None => {
                 self.plan.notify.stopping("asked to end: waiting for the command");
-                self.drain = Some(Drain::begin(now_ns, self.plan.drain_timeout));
+                self.drain = Some(Drain::begin(now_ns, self.plan.terms.drain_timeout));
             }
             Some(drain) if drain.is_urged(now_ns) => self.force(),
             Some(_) => {}
@@ -208,7 +210,7 @@ impl Keeping<'_> {
         self.front.rouse_guard();
         if self.drain.is_none() {
             self.plan.notify.stopping("asked to hand over: waiting for the command");
-            let limit = left.saturating_sub(self.plan.grace);
+            let limit = left.saturating_sub(self.plan.terms.grace);
             self.drain = Some(Drain::begin(boottime_ns(), Some(limit)));
             // A guard that is gone is learnt of by the next event.
             let _ = self.front.remote().signal(libc::SIGTERM);
@@ -220,7 +222,7 @@ impl Keeping<'_> {
         if let Some(drain) = self.drain.as_mut().filter(|drain| !drain.forced) {
             drain.forced = true;
             self.notes.push(Note::DrainedByForce);
-            let _ = self.front.remote().stop(self.plan.grace);
+            let _ = self.front.remote().stop(self.plan.terms.grace);
         }
     }
 
@@ -248,7 +250,7 @@ impl Keeping<'_> {
             self.force();
         }
         if let Some(lease) = self.lease.as_ref().filter(|_| self.retune.is_due(now_ns)) {
-            self.retune.look(now_ns, self.plan, lease);
+            self.retune.look(now_ns, self.plan, self.leases, lease);
         }
         if self.rouse_at_ns() <= now_ns {
             self.rouse();
@@ -284,8 +286,8 @@ impl Keeping<'_> {
         let grace = match &loss {
             // Renewals are refused, but the resource stays busy until the old deadline: time to end well. At the
             // deadline itself the guard has acted already.
-            Loss::Revoked { freed: false, .. } | Loss::WindowClosed | Loss::MaxHold => self.plan.grace,
-            _ => DYING_BREATH.min(self.plan.grace),
+            Loss::Revoked { freed: false, .. } | Loss::WindowClosed | Loss::MaxHold => self.plan.terms.grace,
+            _ => DYING_BREATH.min(self.plan.terms.grace),
         };
         self.loss = Some(loss);
         self.listening = Box::pin(std::future::pending());
@@ -326,7 +328,7 @@ impl Keeping<'_> {
         // Held or not, it is not released here: the command lives.
         self.listening = Box::pin(std::future::pending());
         let Some(belief) = self.lease.take().map(Lease::forsake) else { return };
-        let handoff = handoff::encode(&belief);
+        let handoff = handoff::encode(&belief, self.plan.terms.max_hold);
         self.handed = Some(belief);
         self.wishes = Box::pin(std::future::pending());
         match self.front.suspend(signal, handoff) {
@@ -449,7 +451,7 @@ impl Keeping<'_> {
             (None, Some(belief)) => (belief.opened, self.closes_ns),
             (None, None) => return Loss::WindowClosed,
         };
-        let capped = self.plan.max_hold.is_some_and(|limit| opened.plus(limit).boot_ns <= closes_ns);
+        let capped = self.plan.terms.max_hold.is_some_and(|limit| opened.plus(limit).boot_ns <= closes_ns);
         if capped { Loss::MaxHold } else { Loss::WindowClosed }
     }
 

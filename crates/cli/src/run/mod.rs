@@ -20,21 +20,24 @@ mod keep;
 mod notify;
 mod poll;
 mod preempted;
-mod retune;
+pub(crate) mod retune;
 pub(crate) mod say;
 mod tell;
+mod terms;
 
 use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
 use leasehold::{
-    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Ttl, Url,
-    Wait,
+    ConnectBuilder, Done, Error, Invalid, Kind, Lease, Leases, Loss, Namespace, Refusal, Resource, Url,
     core::{holder::Identity, policy::Policy},
+    settings::{Follower, Tuning},
 };
 
 pub(crate) use again::Origin;
 pub(crate) use notify::Notify;
 pub(crate) use preempted::OnPreempt;
+pub(crate) use terms::Asked;
+use terms::Terms;
 
 use crate::{
     supervise::{Front, Process, Status, sees_processes},
@@ -52,15 +55,16 @@ pub(crate) struct Plan {
     pub(crate) resource: Resource,
     /// The command and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
-    pub(crate) ttl: Ttl,
-    pub(crate) wait: Wait,
-    /// Between asking the tree to end and killing it.
-    pub(crate) grace: Duration,
-    pub(crate) max_hold: Option<Duration>,
+    /// What the options say of the lease.
+    pub(crate) asked: Asked,
+    /// What the configuration file says of it.
+    pub(crate) own: Tuning,
+    /// What the coordinator says of it, once it was asked.
+    pub(crate) common: Tuning,
+    /// What counts.
+    pub(crate) terms: Terms,
     pub(crate) once_per: Option<Duration>,
     pub(crate) kill_leftovers: bool,
-    /// How long after SIGTERM the command may take; `None` for ever.
-    pub(crate) drain_timeout: Option<Duration>,
     pub(crate) restart: Restart,
     pub(crate) on_preempt: OnPreempt,
     /// The configuration file whose TTL counts, also when it changes.
@@ -85,7 +89,22 @@ pub(crate) enum Restart {
 
 impl Plan {
     fn policy(&self) -> Result<Policy, Invalid> {
-        Policy::builder(self.ttl).max_hold(self.max_hold).build()
+        Policy::builder(self.terms.ttl).max_hold(self.terms.max_hold).build()
+    }
+
+    /// Lets those settings of the coordinator's count that nobody nearer has an opinion on. Where they do not go with the
+    /// rest of the run, none of them does.
+    fn learn(&mut self, leases: &Leases, follower: &Follower) {
+        let place = &leases.profile().place;
+        let stays = "none of its settings counts";
+        if let Some(problem) = follower.problem() {
+            return retune::say(place, &problem, stays);
+        }
+        let common = leases.common_rules().of(&self.resource);
+        match self.asked.under(self.own.over(common)) {
+            Ok(terms) => (self.common, self.terms) = (common, terms),
+            Err(failure) => retune::say(place, failure.what(), stays),
+        }
     }
 }
 
@@ -154,7 +173,7 @@ pub(crate) struct Outcome {
 
 /// Runs the command under a lease. Must be called while the process has one thread. `granted` is told of the lease before
 /// the command starts.
-pub(crate) fn run(plan: &Plan, granted: impl FnOnce(&Lease, &Leases)) -> Outcome {
+pub(crate) fn run(plan: &mut Plan, granted: impl FnOnce(&Lease, &Leases)) -> Outcome {
     let mut outcome = Outcome {
         verdict: Verdict::NotStarted { errno: 0 },
         notes: Vec::new(),
@@ -171,7 +190,7 @@ pub(crate) fn run(plan: &Plan, granted: impl FnOnce(&Lease, &Leases)) -> Outcome
 
 /// Both arms end the run: `Err` before the command was started.
 fn attempt(
-    plan: &Plan,
+    plan: &mut Plan,
     granted: impl FnOnce(&Lease, &Leases),
     outcome: &mut Outcome,
 ) -> Result<Verdict, Verdict> {
@@ -194,10 +213,16 @@ fn attempt(
     acquire::rest_for(&mut front, plan.pause)?;
     let waiting = acquire::Waiting::begin(plan);
     let leases = &*outcome.leases.insert(waiting.connect(plan, &mut front)?);
+    let follower = acquire::follow(&mut front, leases)?;
+    if let Some(follower) = &follower {
+        plan.learn(leases, follower);
+    }
+    let waiting = waiting.under(plan);
+    let plan = &*plan;
     let lease = waiting.acquire(plan, &mut front, leases)?;
     outcome.lease = Some(lease.belief().identity);
     granted(&lease, leases);
-    Ok(keep::keep(plan, front, leases, lease, &mut outcome.notes, &mut outcome.asked_to_end))
+    Ok(keep::keep(plan, front, leases, lease, follower, &mut outcome.notes, &mut outcome.asked_to_end))
 }
 
 /// An error of the operating system in something that needs no coordinator.

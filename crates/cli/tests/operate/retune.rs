@@ -112,3 +112,65 @@ fn patterns_say_what_counts_for_which_resource() {
     assert!(run.wait(LONG).unwrap().success(), "{}", run.outcome());
     assert!(waiter.wait(LONG).unwrap().success(), "{}", waiter.outcome());
 }
+
+/// What the coordinator keeps counts for whoever leaves it open, and one nearer wins.
+#[test]
+fn settings_at_the_coordinator_count_from_the_next_renewal_too() {
+    let mut bench = Bench::new();
+    let set = |text: &str| {
+        let file = bench.path("all.toml");
+        fs::write(&file, text).unwrap();
+        let set = bench.leasehold(&["settings", "set", file.to_str().unwrap(), "--holder", "ops"]);
+        assert_eq!(code(&set), 0, "{}", stderr(&set));
+    };
+    set("ttl = \"12s\"\n[resource.\"nightly/*\"]\nttl = \"18s\"\nwait = \"1m\"\nmax_hold = \"1h\"\n");
+    let log = bench.path("log").to_str().unwrap().to_owned();
+    let script = "echo up >$D/$0; until [ -e $D/go ]; do sleep 0.05; done";
+    let words = ["--log-file", &log, "run", "nightly/a", "--", "sh", "-c", script, "up"];
+    let run = bench.start("run", &words);
+    bench.line("up");
+    bench.shows("nightly/a", "\"ttl_ms\":18000");
+    // One whose option is the last word, and one who has a file of its own.
+    let own = bench.start("own", &["run", "nightly/b", "--ttl", "24s", "--", "sh", "-c", script, "up_own"]);
+    let file = bench.path("leasehold.toml");
+    fs::write(&file, "ttl = \"15s\"\n").unwrap();
+    let config = file.to_str().unwrap();
+    let words = ["--config", config, "run", "nightly/c", "--", "sh", "-c", script, "up_file"];
+    let nearer = bench.start("nearer", &words);
+    bench.line("up_own");
+    bench.line("up_file");
+    // It waits by the coordinator's word.
+    let waiter = bench.start("waiter", &["run", "nightly/a", "--", "true"]);
+    bench.shows("nightly/a", "\"waiting\":1");
+    let set = |text: &str| {
+        let file = bench.path("all.toml");
+        fs::write(&file, text).unwrap();
+        let set = bench.leasehold(&["settings", "set", file.to_str().unwrap(), "--holder", "ops"]);
+        assert_eq!(code(&set), 0, "{}", stderr(&set));
+    };
+    set("ttl = \"12s\"\n[resource.\"nightly/*\"]\nttl = \"21s\"\n");
+    bench.shows("nightly/a", "\"ttl_ms\":21000");
+    // Below three times the grace of 5 s.
+    set("[resource.\"nightly/*\"]\nttl = \"9s\"\n");
+    wait_until("a refusal", LONG, || {
+        let said = run.stderr().unwrap();
+        said.contains("ttl: 9s is less than three times the grace of this run, 5s; the TTL stays 21s")
+            .then_some(())
+    })
+    .unwrap();
+    set("[resource.\"nightly/*\"]\nttl = \"27s\"\n");
+    bench.shows("nightly/a", "\"ttl_ms\":27000");
+    bench.shows("nightly/b", "\"ttl_ms\":24000");
+    bench.shows("nightly/c", "\"ttl_ms\":15000");
+    fs::write(bench.path("go"), "").unwrap();
+    for child in [&run, &own, &nearer, &waiter] {
+        assert!(child.wait(LONG).unwrap().success(), "{}", child.outcome());
+    }
+    assert_eq!(run.stderr().unwrap().matches("the TTL stays").count(), 1, "each change is refused once");
+    let log = bench.text("log");
+    assert!(
+        log.contains("the coordinator's settings have changed") && log.contains("\"by\":\"ops\""),
+        "{log}"
+    );
+    assert!(!log.contains("the lease is lost"), "{log}");
+}

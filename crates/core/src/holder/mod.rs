@@ -176,7 +176,16 @@ impl Holder {
     /// # Errors
     /// [`Invalid`] when it does not go with the rest of the policy; nothing has changed then.
     pub fn set_ttl(&mut self, ttl: Ttl) -> Result<(), Invalid> {
-        self.wanted = Arc::new(self.policy.with_ttl(ttl)?);
+        self.wanted = Arc::new(self.policy.with_ttl(ttl)?.with_jitter(self.wanted.jitter_percent())?);
+        Ok(())
+    }
+
+    /// Another jitter of the time between renewals, in percent, from the next renewal on.
+    ///
+    /// # Errors
+    /// [`Invalid`] when it is out of bounds; nothing has changed then.
+    pub fn set_jitter(&mut self, percent: u32) -> Result<(), Invalid> {
+        self.wanted = Arc::new(self.wanted.with_jitter(percent)?);
         Ok(())
     }
 

@@ -169,9 +169,9 @@ impl Registry {
         std::mem::take(&mut lock(&self.inner).chores)
     }
 
-    /// The leases in care that follow the settings.
-    pub(crate) fn following(&self) -> Vec<Arc<Shared>> {
-        lock(&self.inner).leases.values().filter(|lease| lease.follows).cloned().collect()
+    /// The leases in care.
+    pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
+        lock(&self.inner).leases.values().cloned().collect()
     }
 
     /// How many leases are in care.

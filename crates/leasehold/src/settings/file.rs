@@ -13,10 +13,9 @@ use std::{
 };
 
 use leasehold_core::{Error, Kind};
-use tokio::sync::Notify;
 use toml::{Table, Value};
 
-use super::{Rules, Tuning, parse};
+use super::{Follower, Rules, Tuning, parse};
 use crate::{Leases, leases::Client, observe};
 
 /// Between two looks (ours: whoever changes a file waits for seconds).
@@ -124,17 +123,6 @@ fn text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Makes a client that follows a file look at once. Dropping it changes nothing.
-#[derive(Clone, Debug)]
-pub struct Follower(Arc<Notify>);
-
-impl Follower {
-    /// Looks now, and not only in a moment: for whoever is told by a signal.
-    pub fn look(&self) {
-        self.0.notify_one();
-    }
-}
-
 impl Leases {
     /// Takes the settings from a file ([`Rules::parse`]), now and whenever it changes, for as long as this client lives: it is
     /// looked at every two seconds. One that is refused, for whatever reason, changes nothing, which is said once in the log.
@@ -149,19 +137,19 @@ impl Leases {
         let what = |problem: &str| Error::new(Kind::Invalid, format!("{}: {problem}", path.display()));
         let rules = found.unwrap_or_else(|| Err("there is no such file".to_owned()));
         self.retune(rules.map_err(|problem| what(&problem))?)?;
-        let bell = Arc::new(Notify::new());
+        let follower = Follower::default();
         let client = Arc::downgrade(self.client());
-        self.client().driver.spawn(attend(client, file, others, Arc::clone(&bell)));
-        Ok(Follower(bell))
+        self.client().driver.spawn(attend(client, file, others, follower.clone()));
+        Ok(follower)
     }
 }
 
 /// Looks again and again, until the client is gone.
-async fn attend(client: Weak<Client>, mut file: File, others: &'static [&'static str], bell: Arc<Notify>) {
+async fn attend(client: Weak<Client>, mut file: File, others: &'static [&'static str], follower: Follower) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
-            () = bell.notified() => {}
+            () = follower.rung() => {}
         }
         let (again, found) = look(file, others).await;
         file = again;
@@ -171,10 +159,11 @@ async fn attend(client: Weak<Client>, mut file: File, others: &'static [&'static
             Some(Err(problem)) => Err(problem),
             Some(Ok(rules)) => Leases::of(client).retune(rules).map_err(|error| error.to_string()),
         };
-        match answer {
+        match &answer {
             Ok(()) => observe::settings(file.path()),
-            Err(problem) => observe::settings_refused(file.path(), &problem),
+            Err(problem) => observe::settings_refused(file.path(), problem),
         }
+        follower.tell(answer.err());
     }
 }
 
@@ -218,7 +207,7 @@ mod tests {
     fn what_is_no_setting_is_refused_whole_and_shows_no_secret() {
         assert_eq!(
             problem("tll = \"1s\""),
-            "unknown setting tll; known settings: ttl, wait, max_hold, drain_timeout"
+            "unknown setting tll; known settings: ttl, jitter, wait, max_hold, drain_timeout"
         );
         assert_eq!(problem("ttl = 5"), "ttl must be a text in quotes, not integer");
         assert_eq!(problem("resource = 5"), "resource must be a table of patterns, not integer");

@@ -2,60 +2,86 @@
 //! it runs.
 //!
 //! ```text
-//!   file ──look, every two seconds──▶ Rules ──▶ Leases::retune ──┬─▶ held leases: their TTL, from the next renewal
-//!   flag service, test, … ───────────▶                           └─▶ later claims and grants: TTL, wait, hold limit
+//!   file ──look, every two seconds──▶ Rules ─ Leases::retune ─▶ own ─────┬─▶ held leases: TTL, jitter, from the next renewal
+//!   flag service, test, … ───────────▶                            over    │
+//!   coordinator ──look, every few seconds──▶ Rules ───────────▶ common ──┴─▶ later claims and grants: all of them
 //! ```
 //!
 //! What the code of a program sets ([`crate::LeaseRequest::ttl`] and the like) is the last word, as an option is on the command
-//! line. A change counts as a whole or not at all, and shortens nothing that was granted.
+//! line; then its own settings, then those that the coordinator keeps for all. A change counts as
+//! a whole or not at all, and shortens nothing that was granted.
 
 mod duration;
 #[cfg(feature = "settings")]
 mod file;
+#[cfg(feature = "settings")]
+mod follower;
+mod layers;
 mod parse;
 mod rules;
+#[cfg(feature = "settings")]
+pub mod stored;
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Error, Invalid, Ttl};
+use leasehold_core::{Error, Invalid, Resource, Ttl};
 
-#[cfg(feature = "settings")]
-pub use self::file::{File, Follower};
+pub(crate) use self::layers::Layers;
 pub use self::rules::{Limit, Rules, Tuning};
 pub use self::{duration::duration, parse::setting};
-use crate::{Lease, Leases, Worker, coordinator, leases::Client, observe, shared::Shared, sync::lock};
+#[cfg(feature = "settings")]
+pub use self::{file::File, follower::Follower};
+use crate::{Lease, Leases, Worker, leases::Client, observe, shared::Shared, sync::lock};
 
 impl Leases {
-    /// The settings in force.
+    /// This client's own settings. Where they say nothing, those count that the coordinator keeps, if the client follows them.
     pub fn rules(&self) -> Rules {
-        Rules::clone(&self.client().rules.load())
+        self.client().rules.load().own.clone()
     }
 
-    /// Other settings from now on, in place of all that were in force.
+    /// The settings that the coordinator keeps, as far as this client follows them.
+    pub fn common_rules(&self) -> Rules {
+        self.client().rules.load().common.clone()
+    }
+
+    /// The settings of one resource that count now, whoever they are from.
+    pub fn tuning(&self, resource: &Resource) -> Tuning {
+        self.client().rules.load().of(resource)
+    }
+
+    /// Other settings of this client from now on, in place of all of its own that were in force.
     ///
-    /// A lease whose request set no TTL asks for the new one at its next renewal; it is never shortened ([`Lease::set_ttl`]). Waits
-    /// count from the next request, hold limits from the next grant, a [drain timeout](Lease::drain_timeout) from the next
-    /// look at it.
+    /// A lease whose request set no TTL asks for the new one at its next renewal; it is never shortened ([`Lease::set_ttl`]).
+    /// Another jitter counts from the next renewal too. Waits count from the next request, hold limits from the next grant, a
+    /// [drain timeout](Lease::drain_timeout) from the next look at it.
     ///
     /// # Errors
-    /// [`leasehold_core::Kind::Invalid`]: a TTL is longer than the namespace allows, or does not go with the policy of a lease that is held.
-    /// Then nothing has changed, for no lease.
+    /// [`leasehold_core::Kind::Invalid`]: a TTL is longer than the namespace allows, a jitter is above its bound, or a TTL does not
+    /// go with the policy of a lease that is held. Then nothing has changed, for no lease.
     pub fn retune(&self, rules: Rules) -> Result<(), Error> {
-        let client = self.client();
-        let profile = client.coordinator().profile();
-        if let Some(ttl) = rules.longest_ttl().filter(|ttl| *ttl > profile.max_ttl) {
-            return Err(coordinator::too_long(ttl, profile.max_ttl).at(&profile.place));
-        }
-        let registry = &client.driver.core.registry;
-        for lease in registry.following() {
-            let ttl = rules.ttl_of(&lease.identity().resource);
-            let fits = lease.look(|holder, _| holder.policy().with_ttl(ttl).map(drop));
+        self.client().replace(rules, |layers| &mut layers.own)
+    }
+}
+
+impl Client {
+    /// Other settings in place of some that were in force: all of them, for every lease, or nothing.
+    fn replace(&self, rules: Rules, layer: impl FnOnce(&mut Layers) -> &mut Rules) -> Result<(), Error> {
+        let profile = self.coordinator().profile();
+        rules.check(profile.max_ttl, &profile.place)?;
+        // One after the other, and no grant in between: the last settings are those that every lease has.
+        let alone = lock(&self.retuning);
+        let mut layers = Layers::clone(&self.rules.load());
+        *layer(&mut layers) = rules;
+        let leases = self.driver.core.registry.all();
+        for lease in leases.iter().filter(|lease| lease.follows) {
+            let ttl = layers.ttl_of(&lease.identity().resource);
+            // Whether it is still held is nothing to be told of here, under the lock.
+            let (fits, _) = lease.alter(|holder| (holder.policy().with_ttl(ttl).map(drop), None));
             fits.map_err(|invalid| Error::from(invalid).on(&lease.identity().resource))?;
         }
-        // One after the other, and no grant in between: the last settings are those that every lease has.
-        let alone = lock(&client.retuning);
-        client.rules.store(Arc::new(rules));
-        let tuned: Vec<Tuned> = registry.following().iter().map(|lease| client.tune(lease)).collect();
+        self.rules.store(Arc::new(layers));
+        let tuned: Vec<Tuned> =
+            self.driver.core.registry.all().iter().map(|lease| self.tune(lease)).collect();
         drop(alone);
         // Whoever listens may ask this client something.
         tuned.iter().for_each(Tuned::tell);
@@ -82,20 +108,26 @@ impl Tuned {
 }
 
 impl Client {
-    /// Lets a lease have its TTL from the settings. Alone: see [`Client::retuning`].
+    /// Lets a lease have its jitter from the settings, and its TTL if it follows them. Alone: see [`Client::retuning`].
     fn tune(&self, lease: &Arc<Shared>) -> Tuned {
-        let ttl = self.rules.load().ttl_of(&lease.identity().resource);
+        let tuning = self.rules.load().of(&lease.identity().resource);
         let (tuned, _) = lease.alter(|holder| {
             let was = holder.policy().ttl();
-            (Tuned { lease: Arc::clone(lease), was, now: holder.set_ttl(ttl).map(|()| ttl) }, None)
+            let ttl = tuning.ttl.unwrap_or_default();
+            let jittered = holder.set_jitter(tuning.jitter_percent());
+            let now = if lease.follows { holder.set_ttl(ttl).map(|()| ttl) } else { Ok(was) };
+            (Tuned { lease: Arc::clone(lease), was, now: jittered.and(now) }, None)
         });
         tuned
     }
 
-    /// The same for a lease that has just been registered and was asked for with this TTL: the settings may have changed since.
-    pub(crate) fn tune_granted(&self, lease: &Arc<Shared>, asked: Ttl) {
+    /// The same for a lease that has just been registered, and was asked for with this jitter and, where it follows the
+    /// settings, with this TTL: they may have changed since.
+    pub(crate) fn tune_granted(&self, lease: &Arc<Shared>, asked: Option<Ttl>, jitter_percent: u32) {
         let alone = lock(&self.retuning);
-        let differs = self.rules.load().ttl_of(&lease.identity().resource) != asked;
+        let tuning = self.rules.load().of(&lease.identity().resource);
+        let differs = tuning.jitter_percent() != jitter_percent
+            || asked.is_some_and(|asked| tuning.ttl.unwrap_or_default() != asked);
         let tuned = differs.then(|| self.tune(lease));
         drop(alone);
         tuned.iter().for_each(Tuned::tell);

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use leasehold_core::{Invalid, Resource, Ttl, waiter::Wait};
+use leasehold_core::{Invalid, Resource, Ttl, policy::DEFAULT_JITTER_PERCENT, waiter::Wait};
 
 /// So many patterns (ours: each claim looks at all of them).
 const MAX_PATTERNS: usize = 1_000;
@@ -21,6 +21,9 @@ pub enum Limit {
 pub struct Tuning {
     /// How long a grant lasts without renewal.
     pub ttl: Option<Ttl>,
+    /// How far the time between renewals strays from its mean, in percent each way; at most
+    /// [`leasehold_core::policy::MAX_JITTER_PERCENT`].
+    pub jitter: Option<u8>,
     /// How long to wait for a grant.
     pub wait: Option<Wait>,
     /// How long a lease may be held, renewals and all.
@@ -31,13 +34,19 @@ pub struct Tuning {
 
 impl Tuning {
     /// These settings, and where they say nothing, those.
-    fn over(self, other: Self) -> Self {
+    #[must_use]
+    pub fn over(self, other: Self) -> Self {
         Self {
             ttl: self.ttl.or(other.ttl),
+            jitter: self.jitter.or(other.jitter),
             wait: self.wait.or(other.wait),
             max_hold: self.max_hold.or(other.max_hold),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
         }
+    }
+
+    pub(crate) fn jitter_percent(self) -> u32 {
+        self.jitter.map_or(DEFAULT_JITTER_PERCENT, u32::from)
     }
 }
 
@@ -105,17 +114,9 @@ impl Rules {
         special.fold(Tuning::default(), |so_far, (_, more)| so_far.over(*more)).over(self.general)
     }
 
-    pub(crate) fn ttl_of(&self, resource: &Resource) -> Ttl {
-        self.of(resource).ttl.unwrap_or_default()
-    }
-
-    pub(crate) fn longest_ttl(&self) -> Option<Ttl> {
-        self.special
-            .iter()
-            .map(|(_, tuning)| tuning)
-            .chain([&self.general])
-            .filter_map(|tuning| tuning.ttl)
-            .max()
+    /// Every word of them, whichever resource it is about.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Tuning> {
+        self.special.iter().map(|(_, tuning)| *tuning).chain([self.general])
     }
 }
 
