@@ -23,6 +23,7 @@ const ENGINES: &[&str] = &[
     "settings",
     "webhook",
     "effects,sqlite",
+    "effects,redis",
     "webhook,postgres",
 ];
 

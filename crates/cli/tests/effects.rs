@@ -1,16 +1,24 @@
 //! `effects` and `outbox`, from the installation to the last event.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use leasehold::{
     Leases,
     blocking::block_on,
-    effects::{Key, Request, Rules, sqlite::SqliteEffects},
+    effects::{Key, Request, Rules, redis::RedisEffects, sqlite::SqliteEffects},
+    fence::redis::redis,
 };
 use leasehold_testkit::{
     process::{Spawn, wait_until},
-    server::{Postgres, Redis, RedisSetup},
+    server::{Postgres, Redis, RedisSetup, free_port},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -143,8 +151,10 @@ fn a_database_that_is_not_there_or_not_prepared_is_told() {
     Connection::open(folder.join("bank.db")).unwrap().execute_batch("CREATE TABLE data (x)").unwrap();
     let (code, _, told) = run(folder, "effects ls");
     assert!(code == 64 && told.contains("effects install"), "{told}");
-    let (code, _, told) = run(folder, "effects ls --store redis://127.0.0.1:1");
+    let (code, _, told) = run(folder, "effects ls --store etcd://127.0.0.1:1");
     assert!(code == 64 && told.contains("no effects are kept there"), "{told}");
+    let (code, _, told) = run(folder, "effects ls --store redis://127.0.0.1:1");
+    assert_eq!(code, 69, "{told}");
 }
 
 /// The schema of a database, as SQLite keeps it.
@@ -209,6 +219,82 @@ fn on_postgres_what_is_printed_makes_the_same_tables() {
         said(folder.path(), "effects install --print --store postgres://127.0.0.1:1/x?schema=own")
             .contains("\"own\".outbox")
     );
+}
+
+/// The same verbs where the operations are in Redis.
+#[test]
+fn people_see_and_settle_what_redis_keeps() {
+    let server: Redis = RedisSetup::new().start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let store = format!("--store {}?effects_tag=shop", server.url());
+    let said = |words: &str| said(folder, &format!("{words} {store}"));
+    assert!(said("effects install").contains("may forget what was answered"));
+    let line = &lines(&said("effects install --json"))[0];
+    assert_eq!((&line["durability"], PAGE.contains("`durability`")), (&json!("forgettable"), true));
+    let (code, _, told) = run(folder, &format!("effects install --print {store}"));
+    assert!(code == 64 && told.contains("no SQL to print"), "{code} {told}");
+    assert_eq!(run(folder, &format!("effects install --grant app {store}")).0, 64);
+
+    // `two` fails behind its first command.
+    pay_in_redis(&server, &[("one", &["effect"]), ("two", &["effect", "{shop}:word"])]);
+    let all = lines(&said("effects ls --json"));
+    assert_eq!(
+        (&all[0]["key"], &all[0]["state"], &all[0]["response"]),
+        (&json!("one"), &json!("done"), &json!({"paid": "one"}))
+    );
+    let open = said("effects ls --state needs_reconciliation");
+    assert!(open.contains("two") && !open.contains("one"), "{open}");
+    assert!(said("effects ls --scope other").is_empty());
+    let shown = said("effects show two --scope pay");
+    assert!(shown.contains("command 2 of 2 failed"), "{shown}");
+    let (code, _, told) = run(folder, &format!("effects resolve one --scope pay --not-done {store}"));
+    assert!(code == 79 && told.contains("is done already"), "{told}");
+    assert_eq!(
+        said("effects resolve two --scope pay --done {\"seen\":true}"),
+        "pay/two is done from now on\n"
+    );
+    let two = &lines(&said("effects show two --scope pay --json"))[0];
+    assert_eq!((&two["state"], &two["response"]), (&json!("done"), &json!({"seen": true})));
+    assert_eq!(said("effects purge"), "0 keys were forgotten\n");
+
+    let waiting = lines(&said("outbox ls --queue waiting --json"));
+    assert_eq!((waiting.len(), &waiting[0]["key"]), (1, &json!("one")));
+    let id = waiting[0]["id"].as_u64().unwrap();
+    assert_eq!(said(&format!("outbox resolve {id} --set-aside")), format!("event {id} is set aside\n"));
+    assert!(said("outbox relay --to stdout --once").is_empty());
+    assert!(said(&format!("outbox show {id}")).contains("queue      set_aside"));
+    said(&format!("outbox resolve {id} --retry"));
+    assert_eq!(lines(&said("outbox relay --to stdout --once"))[0]["id"], json!(id.to_string()));
+    assert!(said("outbox relay --to stdout --once").is_empty(), "nothing is told twice");
+    assert!(said(&format!("outbox show {id}")).contains("queue      published"));
+}
+
+/// Operations in Redis, each with a list of keys to push to.
+fn pay_in_redis(server: &Redis, payments: &[(&'static str, &'static [&'static str])]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    server.ask(&["SET", "{shop}:word", "no list"]).unwrap();
+    runtime.block_on(async {
+        let leases = Leases::connect("memory:").await.unwrap();
+        let effects = RedisEffects::new(&leases, Rules::default()).unwrap().within("shop").unwrap();
+        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(Some(LONG));
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut db = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
+        for &(name, lists) in payments {
+            let (key, request) = (Key::new("pay", name).unwrap(), Request::new("accounts/7", name).unwrap());
+            let ran = effects.run(&mut db, &key, &request, |tx| {
+                Box::pin(async move {
+                    for list in lists {
+                        let push = redis::cmd("RPUSH").arg(list).arg("x").to_owned();
+                        tx.command(&push, &[list]).map_err(|error| error.to_string())?;
+                    }
+                    tx.emit("paid", &json!({"key": name})).map_err(|error| error.to_string())?;
+                    Ok::<_, String>(json!({"paid": name}))
+                })
+            });
+            assert_eq!(ran.await.is_ok(), lists.len() == 1);
+        }
+    });
 }
 
 #[test]
@@ -297,4 +383,34 @@ fn a_relay_follows_its_file_and_a_hangup_does_not_end_it() {
     hangup();
     ttl(15_000);
     assert!(relay.ended().unwrap().is_none(), "a hangup does not end it");
+}
+
+/// How long events wait is shown by the relay, also while its far end takes nothing.
+#[test]
+fn a_relay_that_gets_nothing_away_shows_how_long_events_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    bank(folder);
+    let port = free_port(0).unwrap();
+    let _relay = Spawn::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["outbox", "relay", "--to", "http://127.0.0.1:1/", "--metrics-listen", &port.to_string()])
+        .env("HOME", folder)
+        .env("LEASEHOLD_URL", format!("sqlite:{}", folder.join("leases.db").display()))
+        .env("LEASEHOLD_EFFECTS", format!("sqlite:{}", folder.join("bank.db").display()))
+        .bound_to_starter()
+        .start("relay", folder)
+        .unwrap();
+    let page = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok().map(|_| page)
+    };
+    let shown = wait_until("events that wait", LONG, || {
+        let page = page()?;
+        let number =
+            |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        (number("outbox_waiting ") == Some(2.0) && number("outbox_lag ")? > 0.1).then_some(())
+    });
+    assert!(shown.is_ok(), "{shown:?}: {:?}", page());
 }

@@ -311,7 +311,7 @@ impl Leases {
     }
 
     /// Sleeps on the client's timers, whatever executor polls this.
-    #[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+    #[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres", feature = "redis")))]
     pub(crate) async fn pause(&self, duration: Duration) {
         self.client.driver.sleep(duration).await;
     }

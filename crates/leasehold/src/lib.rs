@@ -33,7 +33,7 @@ pub mod coordinator;
 pub mod doctor;
 mod driver;
 // An effect is in a database: without one there is nothing to do.
-#[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+#[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres", feature = "redis")))]
 pub mod effects;
 pub mod election;
 pub mod fence;

@@ -90,7 +90,7 @@ metrics! {
 }
 
 /// What the relay finds in the outbox.
-#[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+#[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres", feature = "redis")))]
 pub(crate) fn outbox(waiting: u64, lag: std::time::Duration) {
     #[cfg(feature = "metrics")]
     {
@@ -103,7 +103,7 @@ pub(crate) fn outbox(waiting: u64, lag: std::time::Duration) {
 }
 
 /// What one turn of the relay came to.
-#[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+#[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres", feature = "redis")))]
 pub(crate) fn outbox_turn(published: u32, set_aside: u32) {
     #[cfg(feature = "metrics")]
     {

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::Command, sync::OnceLock};
 
-use leasehold_testkit::server::Postgres;
+use leasehold_testkit::server::{Postgres, RedisSetup};
 
 /// The example's program. Built here if it has not been yet: a single test must not depend on what ran before it.
 fn example() -> &'static PathBuf {
@@ -56,4 +56,16 @@ fn after_a_storm_of_processes_on_postgres_keys_effects_and_events_are_equal() {
 fn the_naive_flow_loses_in_a_storm_of_processes_on_postgres() {
     let server = Postgres::start().unwrap();
     lost(&blow(&["--naive", "--keys", "1000", &server.url(&server.database().unwrap())]));
+}
+
+#[test]
+fn after_a_storm_of_processes_on_redis_keys_effects_and_events_are_equal() {
+    let server = RedisSetup::new().start().unwrap();
+    equal(&blow(&["--keys", "3000", &server.url()]), 3000);
+}
+
+#[test]
+fn the_naive_flow_loses_in_a_storm_of_processes_on_redis() {
+    let server = RedisSetup::new().start().unwrap();
+    lost(&blow(&["--naive", "--keys", "3000", &server.url()]));
 }

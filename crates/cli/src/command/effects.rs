@@ -3,7 +3,7 @@
 use leasehold::{
     Url,
     blocking::block_on,
-    effects::{Found, Key, Keys, Ledger, Record, State},
+    effects::{Durability, Found, Key, Keys, Ledger, Record, State},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn url(place: &EffectsPlace, settings: &Settings) -> Result<String, Failure> {
             Ok(settings.url.clone())
         }
         _ => Err(Failure::usage("it is not said in which database the effects are").advise(
-            "give --store URL or LEASEHOLD_EFFECTS: sqlite:PATH or postgres://…, where the data are",
+            "give --store URL or LEASEHOLD_EFFECTS: sqlite:PATH, postgres://… or redis://…, where the data are",
         )),
     }
 }
@@ -59,6 +59,7 @@ fn url(place: &EffectsPlace, settings: &Settings) -> Result<String, Failure> {
 #[derive(Debug, Serialize)]
 struct PlaceLine<'a> {
     place: &'a str,
+    durability: &'static str,
 }
 
 fn install(args: &args::EffectsInstall, settings: &Settings) -> Result<Exit, Failure> {
@@ -69,8 +70,12 @@ fn install(args: &args::EffectsInstall, settings: &Settings) -> Result<Exit, Fai
     }
     let ledger = open(&args.place, settings)?;
     block_on(ledger.install(args.grant.clone()))?;
-    let place = ledger.place();
-    settings.output.confirm(&PlaceLine { place }, || format!("the tables of the effects are on {place}"))?;
+    let (place, durability) = (ledger.place(), ledger.durability());
+    settings.output.confirm(&PlaceLine { place, durability: durability.word() }, || match durability {
+        Durability::Committed => format!("the tables of the effects are on {place}"),
+        // No tables: so this is where people are told what they get.
+        Durability::Forgettable => format!("effects may begin on {place}: {durability}"),
+    })?;
     Ok(Exit::Done)
 }
 

@@ -10,9 +10,9 @@ use leasehold::{
 };
 use tokio_postgres::{Client, NoTls};
 
-use crate::{Failure, teller::Teller};
+use crate::{Failure, redis::Vault, teller::Teller};
 
-/// The schema on PostgreSQL, and the namespace of the leases.
+/// The schema on PostgreSQL, the hash tag in Redis, and the namespace of the leases.
 pub(crate) const NAME: &str = "storm";
 /// Beyond the longest time for which a stopped process stands in the way.
 const BUSY: std::time::Duration = std::time::Duration::from_secs(60);
@@ -26,19 +26,23 @@ const TABLES: &str = "CREATE TABLE effect (key text NOT NULL); CREATE TABLE told
 pub(crate) enum Bank {
     File(PathBuf),
     Server(String),
+    Redis(String),
 }
 
 impl Bank {
     /// Reads what [`Bank::url`] has written.
     pub(crate) fn parse(url: &str) -> Self {
-        url.strip_prefix("sqlite:")
-            .map_or_else(|| Self::Server(url.to_owned()), |path| Self::File(path.into()))
+        match url.strip_prefix("sqlite:") {
+            Some(path) => Self::File(path.into()),
+            None if url.starts_with("redis") => Self::Redis(url.to_owned()),
+            None => Self::Server(url.to_owned()),
+        }
     }
 
     pub(crate) fn url(&self) -> String {
         match self {
             Self::File(path) => format!("sqlite:{}", path.display()),
-            Self::Server(url) => url.clone(),
+            Self::Server(url) | Self::Redis(url) => url.clone(),
         }
     }
 
@@ -65,15 +69,20 @@ impl Bank {
                 server(&leases, Rules::default())?.install(&mut db, &[]).await?;
                 db.batch_execute(TABLES).await?;
             }
+            Self::Redis(url) => Vault::open(url, &leases, Rules::default()).await?.clear().await?,
         }
         Ok(())
     }
 
     /// The effects' tables, for the relay.
     pub(crate) async fn ledger(&self) -> Result<Ledger, Failure> {
+        let with = |url: &str, setting: &str| {
+            format!("{url}{}{setting}={NAME}", if url.contains('?') { '&' } else { '?' })
+        };
         let url = match self {
             Self::File(_) => self.url(),
-            Self::Server(url) => format!("{url}{}schema={NAME}", if url.contains('?') { '&' } else { '?' }),
+            Self::Server(url) => with(url, "schema"),
+            Self::Redis(url) => with(url, "effects_tag"),
         };
         Ok(Ledger::connect(&url).await?)
     }
@@ -89,6 +98,7 @@ impl Bank {
                 Teller::File { db, effects: SqliteEffects::new(leases, rules)? }
             }
             Self::Server(url) => Teller::Server { db: dial(url).await?, effects: server(leases, rules)? },
+            Self::Redis(url) => Teller::Redis(Vault::open(url, leases, rules).await?),
         })
     }
 }

@@ -5,10 +5,12 @@
 //! cargo run --release -p leasehold --example storm                                   in SQLite files
 //! cargo run --release -p leasehold --example storm -- --naive                        the control, which must lose
 //! cargo run --release -p leasehold --example storm -- --keys 500 postgres://user@host/db     in PostgreSQL
+//! cargo run --release -p leasehold --example storm -- --keys 500 redis://host                in Redis
 //! ```
 //!
 //! `--seed N` blows the same weather again, as far as two runs can be the same. In PostgreSQL everything is in a schema `storm`,
-//! which is dropped first, and the leases are in a namespace of that name.
+//! which is dropped first, in Redis under a hash tag
+//! of that name, which is emptied, and the leases are in a namespace of that name.
 //!
 //! The control does what many write first: look the key up, take the lease, look again, charge, write the key, tell the world,
 //! release; each in a transaction of its own.
@@ -16,6 +18,7 @@
 
 mod bank;
 mod client;
+mod redis;
 mod report;
 mod teller;
 mod weather;
@@ -52,9 +55,14 @@ impl Setting {
                         .ok_or_else(|| format!("--keys takes a number from 1 to {MOST}"))?;
                 }
                 "--seed" => setting.seed = number().ok_or("--seed takes a number")?,
-                url if url.starts_with("postgres") => setting.url = Some(word),
+                url if ["postgres", "redis"].iter().any(|scheme| url.starts_with(scheme)) => {
+                    setting.url = Some(word);
+                }
                 _ => {
-                    return Err(format!("{word}: must be --naive, --keys N, --seed N or postgres://…").into());
+                    return Err(format!(
+                        "{word}: must be --naive, --keys N, --seed N, postgres://… or redis://…"
+                    )
+                    .into());
                 }
             }
         }

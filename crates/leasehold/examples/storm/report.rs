@@ -52,13 +52,9 @@ impl Report {
 
     /// Looks at the tables.
     pub(crate) async fn count(&mut self, teller: &Teller) -> Result<(), Failure> {
-        let number = |sql: &'static str| teller.count(sql, &[]);
-        self.keys =
-            if self.naive { number("SELECT count(*) FROM seen").await? } else { teller.keys().await? };
-        self.effects = number("SELECT count(*) FROM effect").await?;
-        self.distinct_effects = number("SELECT count(DISTINCT key) FROM effect").await?;
-        self.events = number("SELECT count(*) FROM told").await?;
-        self.distinct_events = number("SELECT count(DISTINCT key) FROM told").await?;
+        self.keys = teller.keys(self.naive).await?;
+        (self.effects, self.distinct_effects) = teller.count_of("effect").await?;
+        (self.events, self.distinct_events) = teller.count_of("told").await?;
         Ok(())
     }
 

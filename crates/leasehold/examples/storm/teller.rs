@@ -17,6 +17,7 @@ use tokio_postgres::Client;
 use crate::{
     Failure,
     client::{PATIENCE, TTL},
+    redis::Vault,
 };
 
 const CHARGE: &str = "INSERT INTO effect (key) VALUES ($1)";
@@ -26,17 +27,22 @@ const WORK_FILE: &str =
     "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000) SELECT count(*) FROM n";
 const WORK_SERVER: &str = "SELECT count(*) FROM generate_series(1, 4000)";
 /// What a process does by itself between two transactions.
-const BETWEEN: Duration = Duration::from_millis(2);
+pub(crate) const BETWEEN: Duration = Duration::from_millis(2);
 
 /// A connection.
 pub(crate) enum Teller {
     File { db: Connection, effects: SqliteEffects },
     Server { db: Client, effects: PostgresEffects },
+    Redis(Vault),
 }
 
 impl std::fmt::Debug for Teller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Self::File { .. }) { "Teller::File" } else { "Teller::Server" })
+        f.write_str(match self {
+            Self::File { .. } => "Teller::File",
+            Self::Server { .. } => "Teller::Server",
+            Self::Redis(_) => "Teller::Redis",
+        })
     }
 }
 
@@ -70,6 +76,7 @@ impl Teller {
                 });
                 ran.await
             }
+            Self::Redis(vault) => return vault.pay(&name, &key, &request).await,
         };
         Ok(answer?.replayed)
     }
@@ -87,24 +94,49 @@ impl Teller {
         }
         lease.check()?;
         self.work().await?;
-        self.execute(CHARGE, &name).await?;
+        self.charge(&name).await?;
         self.work().await?;
-        self.execute("INSERT INTO seen (key) VALUES ($1) ON CONFLICT DO NOTHING", &name).await?;
+        self.see(&name).await?;
         self.work().await?;
-        self.execute(TELL, &name).await?;
+        self.tell(&name).await?;
         let _ = lease.release().await?;
         Ok(false)
     }
 
     async fn has_seen(&self, name: &str) -> Result<bool, Failure> {
-        Ok(self.count("SELECT count(*) FROM seen WHERE key = $1", &[name]).await? > 0)
+        match self {
+            Self::Redis(vault) => vault.has_seen(name).await,
+            _ => Ok(self.count("SELECT count(*) FROM seen WHERE key = $1", &[name]).await? > 0),
+        }
+    }
+
+    async fn charge(&self, name: &str) -> Result<(), Failure> {
+        match self {
+            Self::Redis(vault) => vault.charge(name).await,
+            _ => self.execute(CHARGE, name).await,
+        }
+    }
+
+    async fn see(&self, name: &str) -> Result<(), Failure> {
+        match self {
+            Self::Redis(vault) => vault.see(name).await,
+            _ => self.execute("INSERT INTO seen (key) VALUES ($1) ON CONFLICT DO NOTHING", name).await,
+        }
+    }
+
+    async fn tell(&self, name: &str) -> Result<(), Failure> {
+        match self {
+            Self::Redis(vault) => vault.tell(name).await,
+            _ => self.execute(TELL, name).await,
+        }
     }
 
     async fn work(&self) -> Result<(), Failure> {
         match self {
-            Self::File { .. } => self.count(WORK_FILE, &[]).await?,
-            Self::Server { .. } => self.count(WORK_SERVER, &[]).await?,
-        };
+            Self::File { .. } => self.count(WORK_FILE, &[]).await.map(drop)?,
+            Self::Server { .. } => self.count(WORK_SERVER, &[]).await.map(drop)?,
+            Self::Redis(vault) => vault.work().await?,
+        }
         tokio::time::sleep(BETWEEN).await;
         Ok(())
     }
@@ -133,25 +165,41 @@ impl Teller {
                 tx.commit().await?;
                 Ok(is_new)
             }
+            Self::Redis(vault) => vault.receive(source, event).await,
         }
     }
 
-    /// How many keys are done.
-    pub(crate) async fn keys(&self) -> Result<i64, Failure> {
-        let table = if matches!(self, Self::File { .. }) { "leasehold_idempotency" } else { "idempotency" };
-        self.count(&format!("SELECT count(*) FROM {table} WHERE state = 'done'"), &[]).await
+    /// How many keys are done; in the naive flow, were seen.
+    pub(crate) async fn keys(&self, naive: bool) -> Result<i64, Failure> {
+        let table = match self {
+            Self::Redis(vault) => return vault.keys(naive).await,
+            _ if naive => "seen",
+            Self::File { .. } => "leasehold_idempotency WHERE state = 'done'",
+            Self::Server { .. } => "idempotency WHERE state = 'done'",
+        };
+        self.count(&format!("SELECT count(*) FROM {table}"), &[]).await
+    }
+
+    /// How many rows `effect` or `told` has, and of how many payments.
+    pub(crate) async fn count_of(&self, table: &str) -> Result<(i64, i64), Failure> {
+        if let Self::Redis(vault) = self {
+            return vault.count(table).await;
+        }
+        let number = async |what: &str| self.count(&format!("SELECT count({what}) FROM {table}"), &[]).await;
+        Ok((number("*").await?, number("DISTINCT key").await?))
     }
 
     async fn execute(&self, sql: &str, name: &str) -> Result<(), Failure> {
         match self {
             Self::File { db, .. } => db.execute(sql, [name]).map(drop)?,
             Self::Server { db, .. } => db.execute(sql, &[&name]).await.map(drop)?,
+            Self::Redis(_) => return Err("Redis has no SQL".into()),
         }
         Ok(())
     }
 
     /// The number that a query gives.
-    pub(crate) async fn count(&self, sql: &str, names: &[&str]) -> Result<i64, Failure> {
+    async fn count(&self, sql: &str, names: &[&str]) -> Result<i64, Failure> {
         Ok(match self {
             Self::File { db, .. } => {
                 let names = leasehold::fence::sqlite::rusqlite::params_from_iter(names);
@@ -162,6 +210,7 @@ impl Teller {
                     names.iter().map(|name| name as _).collect();
                 db.query_one(sql, &names).await?.get(0)
             }
+            Self::Redis(_) => return Err("Redis has no SQL".into()),
         })
     }
 }

@@ -84,7 +84,7 @@ struct Storm {
 pub(crate) fn blow(setting: &Setting) -> Result<Report, Failure> {
     let folder = folder_in_memory("storm")?;
     let bank = match &setting.url {
-        Some(url) => Bank::Server(url.clone()),
+        Some(url) => Bank::parse(url),
         None => Bank::File(folder.path().join("bank.db")),
     };
     let leases_at = match &setting.url {

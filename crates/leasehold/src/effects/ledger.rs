@@ -7,6 +7,7 @@ use leasehold_core::{Call, Error, Kind, Label, fence::Pass};
 use serde_json::Value;
 
 use super::{
+    durability::Durability,
     key::Key,
     record::{Event, Record, State},
     relay::Bell,
@@ -121,6 +122,9 @@ pub enum Delivery {
 /// Where the tables are. Each call is one atomic step.
 pub(super) trait Store: Send + Sync + Debug + 'static {
     fn place(&self) -> &str;
+    fn durability(&self) -> Durability {
+        Durability::Committed
+    }
     fn install(&self, roles: Vec<String>) -> Call<'_, ()>;
     fn records(&self, which: Keys) -> Call<'_, Vec<Record>>;
     fn record(&self, key: Key) -> Call<'_, Option<Record>>;
@@ -141,7 +145,7 @@ pub(super) trait Store: Send + Sync + Debug + 'static {
 fn elsewhere(url: &Url) -> Error {
     Error::new(Kind::Unsupported, "no effects are kept there")
         .at(&url.place())
-        .advise("give the database of the data: sqlite:PATH or postgres://…")
+        .advise("give the database of the data: sqlite:PATH, postgres://… or redis://…")
 }
 
 /// The tables of the effects in a database. Cheap to clone.
@@ -152,7 +156,8 @@ impl Ledger {
     /// Most rows of one page.
     pub const PAGE: u32 = 1_000;
 
-    /// Opens the tables in the database at `url`: `sqlite:PATH` (the database of the data) or `postgres://…`.
+    /// Opens the tables in the database at `url`: `sqlite:PATH` (the database of the data) or `postgres://…`; or what a Redis at
+    /// `redis://…` keeps, where `?effects_tag=TAG` names another tag than [`redis::TAG`](super::redis::TAG).
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for other engines; what the database says. Whether the tables are there shows at the first question.
@@ -166,6 +171,10 @@ impl Ledger {
             #[cfg(feature = "postgres")]
             Url::Network(address) if matches!(address.scheme.as_str(), "postgres" | "postgresql") => {
                 Ok(Self(Arc::new(super::postgres::PostgresLedger::connect(&address).await?)))
+            }
+            #[cfg(feature = "redis")]
+            Url::Network(address) if matches!(address.scheme.as_str(), "redis" | "rediss") => {
+                Ok(Self(Arc::new(super::redis::RedisLedger::connect(&address).await?)))
             }
             other => Err(elsewhere(&other)),
         }
@@ -190,6 +199,12 @@ impl Ledger {
             Url::Network(address) if matches!(address.scheme.as_str(), "postgres" | "postgresql") => {
                 super::postgres::whole_script(&address, roles)
             }
+            #[cfg(feature = "redis")]
+            Url::Network(address) if matches!(address.scheme.as_str(), "redis" | "rediss") => {
+                Err(Error::new(Kind::Unsupported, "Redis has no tables, so that there is no SQL to print")
+                    .at(&address.to_string())
+                    .advise("begin at once; in an ACL allow the users the keys lheffects:* and lhfence:*"))
+            }
             other => Err(elsewhere(&other)),
         }
     }
@@ -197,6 +212,11 @@ impl Ledger {
     /// Where it is, for people.
     pub fn place(&self) -> &str {
         self.0.place()
+    }
+
+    /// What an answer of the operations there is worth.
+    pub fn durability(&self) -> Durability {
+        self.0.durability()
     }
 
     /// Makes the tables of fence and effects where they are missing. `roles` run operations and own nothing (PostgreSQL only).

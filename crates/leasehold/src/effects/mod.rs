@@ -14,13 +14,14 @@
 //! | --- | --- |
 //! | a PostgreSQL database | [`postgres::PostgresEffects`] |
 //! | a SQLite database | [`sqlite::SqliteEffects`] |
-//! | somebody else's service | `call` of either, with a [`Provider`]: see [`external`] |
+//! | Redis | [`redis::RedisEffects`], which is [weaker](Durability::Forgettable) |
+//! | somebody else's service | `call` of each, with a [`Provider`]: see [`external`] |
 //!
 //! Events leave the outbox through a [`relay`]; people look at what is there, and settle what is stuck, through a [`Ledger`].
 
 mod answer;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod compensate;
+mod durability;
 pub mod external;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;
@@ -34,12 +35,15 @@ mod ledger;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod record;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod relay;
 mod rules;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use answer::NotDone;
+pub use durability::Durability;
 pub use external::{Provider, Repeat, Working};
 pub use key::{Fingerprint, Key, Request};
 pub use ledger::{Delivery, Due, Events, Fate, Found, Keys, Ledger, Queue};

@@ -136,6 +136,7 @@ pub(super) fn json_value(text: &str) -> Result<Value, Error> {
 }
 
 /// A number as databases keep it.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

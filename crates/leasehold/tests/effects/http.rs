@@ -54,7 +54,7 @@ fn kind(body: &Value) -> &str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_door_behaves_as_the_draft_says() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let worker = Arc::new(Worker::new(&bank, &MemoryStore::default()).await);
         let (arrived, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let app = app(worker, arrived.clone(), go_on.clone());

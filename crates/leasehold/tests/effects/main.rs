@@ -1,4 +1,4 @@
-//! Effects that happen once: on SQLite and on a real PostgreSQL server, under crashes, pauses and races.
+//! Effects that happen once: on SQLite, and on real servers of PostgreSQL and Redis, under crashes, pauses and races.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod bell;
@@ -9,6 +9,9 @@ mod external;
 mod http;
 mod once;
 mod races;
+mod redis;
+mod redis_memory;
+mod redis_places;
 mod relay;
 mod storm;
 mod stream;

@@ -16,7 +16,7 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repetition_is_answered_and_not_carried_out() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let store = MemoryStore::default();
         let worker = Worker::new(&bank, &store).await;
         let first = worker.pay("k", BODY).await.unwrap();
@@ -31,7 +31,7 @@ async fn a_repetition_is_answered_and_not_carried_out() {
 /// A key that is done is answered whoever has the resource, with a coordinator that cannot be reached.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_done_key_is_answered_without_a_lease_whatever_its_token() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let store = MemoryStore::default();
         let worker = Worker::new(&bank, &store).await;
         let first = worker.pay("k", BODY).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_done_key_is_answered_without_a_lease_whatever_its_token() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_request_under_the_same_key_is_refused() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let worker = Worker::new(&bank, &MemoryStore::default()).await;
         worker.pay("k", BODY).await.unwrap();
         let other_body = worker.pay("k", r#"{"amount": 31}"#).await;
@@ -63,7 +63,7 @@ async fn another_request_under_the_same_key_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_resource_is_told_and_nothing_is_done() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let store = MemoryStore::default();
         let held = client(&store, "other").await.lease("accounts/k").acquire().await.unwrap();
         let worker = Worker::new(&bank, &store).await.ruled(rules().wait(Wait::No));
@@ -104,6 +104,24 @@ async fn work_that_fails_leaves_nothing_and_may_be_repeated() {
     assert!(matches!(&failed, Err(NotDone::Effect(why)) if why == "no money"), "{failed:?}");
     assert_eq!(bank.counts().await, (0, 0, 0));
     assert!(!worker.pay("k", BODY).await.unwrap().replayed);
+    let bank = Bank::redis();
+    let worker = Worker::new(&bank, &MemoryStore::default()).await;
+    let list = bank.list("effect");
+    let failed = worker
+        .redis()
+        .run(&mut bank.connection().await, &key, &request, |tx| {
+            Box::pin(async move {
+                let mut push = leasehold::fence::redis::redis::cmd("RPUSH");
+                push.arg(&list).arg("k");
+                tx.command(&push, &[&list]).unwrap();
+                tx.emit("paid", &json!({})).unwrap();
+                Err("no money".to_owned())
+            })
+        })
+        .await;
+    assert!(matches!(&failed, Err(NotDone::Effect(why)) if why == "no money"), "{failed:?}");
+    assert_eq!(bank.counts().await, (0, 0, 0));
+    assert!(!worker.pay("k", BODY).await.unwrap().replayed);
 }
 
 /// Work that takes too long is rolled back, and does not hold its successor up.
@@ -128,35 +146,67 @@ async fn work_that_takes_longer_than_max_exec_is_rolled_back() {
         .unwrap_err();
     assert!(matches!(late, NotDone::TooLong(_)), "{late}");
     assert_eq!(bank.counts().await, (0, 0, 0));
+    let bank = Bank::redis();
+    let worker = Worker::new(&bank, &MemoryStore::default()).await;
+    let worker = worker.ruled(rules().ttl(Duration::from_secs(30)).max_exec(Duration::from_millis(200)));
+    let late = worker
+        .redis()
+        .run(&mut bank.connection().await, &key, &request, |_| {
+            Box::pin(std::future::pending::<Result<_, String>>())
+        })
+        .await
+        .unwrap_err();
+    assert!(matches!(late, NotDone::TooLong(_)), "{late}");
+    assert_eq!(bank.counts().await, (0, 0, 0));
+}
+
+/// Lets the time of all keys be over but `new`'s, un-does `started`, and publishes all events but that of `waiting`.
+async fn grow_old(bank: &Bank) {
+    if bank.is_redis() {
+        let script = r"
+            for _, name in ipairs(redis.call('ZRANGE', KEYS[1] .. 'keys', 0, -1)) do
+                local record, key = KEYS[1] .. 'key:' .. name, string.match(name, '%a+$')
+                if key ~= 'new' then
+                    redis.call('HSET', record, 'expires', '1')
+                    redis.call('ZADD', KEYS[1] .. 'old', '1', name)
+                end
+                if key == 'started' then
+                    redis.call('HSET', record, 'state', 'started')
+                    redis.call('HDEL', record, 'done')
+                    redis.call('ZADD', KEYS[1] .. 'open', 0, name)
+                end
+                if key ~= 'waiting' then
+                    local id = redis.call('HGET', record, 'events')
+                    redis.call('HSET', KEYS[1] .. 'event:' .. id, 'published', '1')
+                    redis.call('ZREM', KEYS[1] .. 'waiting', id)
+                end
+            end";
+        bank.lua(script).await;
+        return;
+    }
+    let keys = bank.table("idempotency");
+    let (past, column) =
+        if bank.is_sqlite() { ("1", "expires_unix") } else { ("now() - interval '1 second'", "expires_at") };
+    bank.execute(&format!("UPDATE {keys} SET {column} = {past} WHERE key <> 'new'")).await;
+    let undone = if bank.is_sqlite() { "done_unix" } else { "done_at" };
+    bank.execute(&format!("UPDATE {keys} SET state = 'started', {undone} = NULL WHERE key = 'started'"))
+        .await;
+    let (published, now) = if bank.is_sqlite() { ("published_unix", "1") } else { ("published_at", "now()") };
+    let outbox = bank.table("outbox");
+    bank.execute(&format!("UPDATE {outbox} SET {published} = {now} WHERE key <> 'waiting'")).await;
 }
 
 /// Keys are forgotten when their time is over by the database's clock: those that are done, and no others.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_done_keys_are_purged_and_only_when_their_time_is_over() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let worker = Worker::new(&bank, &MemoryStore::default()).await;
         let kept = rules().retry_horizon(Duration::from_secs(60));
         let worker = worker.ruled(kept.keep(Keep::For(kept.least())));
         for key in ["old", "new", "waiting", "started"] {
             worker.pay(key, BODY).await.unwrap();
         }
-        let keys = bank.table("idempotency");
-        let (past, column) = if bank.is_sqlite() {
-            ("1", "expires_unix")
-        } else {
-            ("now() - interval '1 second'", "expires_at")
-        };
-        bank.execute(&format!("UPDATE {keys} SET {column} = {past} WHERE key <> 'new'")).await;
-        let undone = if bank.is_sqlite() { "done_unix" } else { "done_at" };
-        bank.execute(&format!("UPDATE {keys} SET state = 'started', {undone} = NULL WHERE key = 'started'"))
-            .await;
-        let (published, now) =
-            if bank.is_sqlite() { ("published_unix", "1") } else { ("published_at", "now()") };
-        bank.execute(&format!(
-            "UPDATE {} SET {published} = {now} WHERE key <> 'waiting'",
-            bank.table("outbox")
-        ))
-        .await;
+        grow_old(&bank).await;
         let ledger = bank.ledger().await;
         assert_eq!(ledger.purge().await.unwrap(), 1, "{}", bank.name());
         let left = ledger.records(Keys { limit: 10, ..Keys::default() }).await.unwrap();
@@ -181,10 +231,11 @@ async fn keys_that_would_be_forgotten_too_early_are_refused_with_the_figures() {
 async fn a_compensation_happens_once_and_under_the_fence() {
     use leasehold::{
         Error,
-        effects::{postgres, sqlite},
+        effects::{postgres, redis, sqlite},
+        fence::redis::redis::cmd as command,
     };
     let key = Key::new("pay", "k").unwrap();
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let worker = Worker::new(&bank, &MemoryStore::default()).await;
         let undo = async |key: &Key| match &bank {
             Bank::Sqlite { .. } => {
@@ -208,6 +259,20 @@ async fn a_compensation_happens_once_and_under_the_fence() {
                 });
                 worker.postgres().compensate(&mut bank.client().await, &how, key).await
             }
+            Bank::Redis { .. } => {
+                let list = bank.list("effect");
+                let how = redis::Compensations::default().on("pay", move |tx, record| {
+                    let list = list.clone();
+                    Box::pin(async move {
+                        let mut remove = command("LREM");
+                        remove.arg(&list).arg(0).arg(format!("{} {}", record.key.as_str(), record.token));
+                        tx.command(&remove, &[&list])?;
+                        tx.emit("refunded", &json!({"key": record.key.as_str()}))?;
+                        Ok::<_, Error>(json!("refunded"))
+                    })
+                });
+                worker.redis().compensate(&mut bank.connection().await, &how, key).await
+            }
         };
         let nothing = undo(&key).await.unwrap_err();
         assert!(matches!(&nothing, NotDone::Failed(error) if error.kind() == Kind::Invalid), "{nothing}");
@@ -227,7 +292,7 @@ async fn a_compensation_happens_once_and_under_the_fence() {
 /// What people see and settle.
 #[tokio::test(flavor = "multi_thread")]
 async fn people_see_what_is_there_and_settle_what_is_stuck() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let worker = Worker::new(&bank, &MemoryStore::default()).await;
         let answer = worker.pay("k", BODY).await.unwrap();
         let ledger = bank.ledger().await;
@@ -236,6 +301,7 @@ async fn people_see_what_is_there_and_settle_what_is_stuck() {
             (record.state, record.token, record.response),
             (State::Done, answer.token, Some(answer.response))
         );
+        assert_eq!(record.lease_id, worker.faults.claims.lock().unwrap()[0], "the grant that did it");
         let waiting = Events { queue: Some(Queue::Waiting), limit: 10, ..Events::default() };
         let event = ledger.events(waiting).await.unwrap().pop().unwrap();
         assert_eq!((event.topic.as_str(), event.key.as_str(), event.token), ("paid", "k", answer.token));

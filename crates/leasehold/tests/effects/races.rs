@@ -102,7 +102,7 @@ fn is_collision(no: &NotAdmitted) -> bool {
 /// Many twins at once, each with a lease of a coordinator of its own: leases help nobody here.
 #[tokio::test(flavor = "multi_thread")]
 async fn twins_without_a_common_coordinator_have_one_effect() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let mut twins = Vec::new();
         for _ in 0..6 {
             let worker = Worker::new(&bank, &MemoryStore::default()).await;

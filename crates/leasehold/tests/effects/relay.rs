@@ -23,7 +23,7 @@ use leasehold::{
 use serde_json::Value;
 
 use crate::{
-    common::{client, faulty},
+    common::{client, eventually, faulty},
     world::{BODY, Bank, Worker, die, to_its_end},
 };
 
@@ -90,7 +90,7 @@ pub(crate) async fn waiting(bank: &Bank) -> Vec<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_published_in_order_and_noted() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let store = MemoryStore::default();
         let worker = Worker::new(&bank, &store).await;
         for n in 0..7 {
@@ -102,6 +102,26 @@ async fn events_are_published_in_order_and_noted() {
             shelf.got.lock().unwrap().iter().map(|event| event.key.as_str().to_owned()).collect();
         assert_eq!(keys, ["0", "1", "2", "3", "4", "5", "6"], "{}", bank.name());
         assert!(waiting(&bank).await.is_empty());
+    }
+}
+
+/// How long the oldest event has waited, by the database's clock, and that nothing waits any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lag_is_that_of_the_oldest_event_that_waits() {
+    for bank in Bank::all().await {
+        let store = MemoryStore::default();
+        let worker = Worker::new(&bank, &store).await;
+        let ledger = bank.ledger().await;
+        assert_eq!(ledger.due(10).await.unwrap().lag, Duration::ZERO, "{}", bank.name());
+        worker.pay("old", BODY).await.unwrap();
+        eventually("a lag", async || ledger.due(10).await.unwrap().lag > Duration::from_millis(50)).await;
+        worker.pay("new", BODY).await.unwrap();
+        let due = ledger.due(10).await.unwrap();
+        assert!(due.waiting == 2 && due.lag > Duration::from_millis(50), "{}: {due:?}", bank.name());
+        let shelf = Shelf::default();
+        relay(&bank, &shelf).await.run(&client(&store, "relay").await, Until::Empty).await.unwrap();
+        let due = ledger.due(10).await.unwrap();
+        assert_eq!((due.waiting, due.lag), (0, Duration::ZERO), "{}", bank.name());
     }
 }
 
@@ -138,7 +158,7 @@ async fn an_event_of_a_transaction_that_commits_late_is_not_skipped() {
 /// A relay that dies between a delivery and its note delivers again; the inbox of the consumer drops it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_note_delivers_twice_and_the_inbox_drops_it() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let store = MemoryStore::default();
         Worker::new(&bank, &store).await.pay("k", BODY).await.unwrap();
         let shelf = Shelf::default();
@@ -209,6 +229,11 @@ async fn receive(bank: &Bank, id: u64) -> bool {
             tx.commit().await.unwrap();
             first
         }
+        // In Redis the inbox is an operation whose key is the event's.
+        Bank::Redis { .. } => {
+            let worker = Worker::new(bank, &MemoryStore::default()).await;
+            !worker.pay_on("consumer", &format!("inbox bank {id}"), BODY).await.unwrap().replayed
+        }
     }
 }
 
@@ -216,7 +241,7 @@ async fn receive(bank: &Bank, id: u64) -> bool {
 /// end. A person decides about it then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_poisonous_event_is_set_aside_and_holds_up_only_its_own_resource() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let store = MemoryStore::default();
         let worker = Worker::new(&bank, &store).await;
         for (resource, key) in [("a", "poison"), ("a", "behind"), ("b", "elsewhere")] {
@@ -280,7 +305,7 @@ async fn a_far_end_that_is_down_costs_no_event_an_attempt() {
 /// A relay that was overtaken notes nothing: its successor's notes stand.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_overtaken_relay_notes_nothing() {
-    for bank in Bank::both().await {
+    for bank in Bank::all().await {
         let store = MemoryStore::default();
         Worker::new(&bank, &store).await.pay("k", BODY).await.unwrap();
         settled(&bank, 1).await;

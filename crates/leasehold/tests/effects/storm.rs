@@ -18,6 +18,7 @@ use leasehold::{
         failpoint::{Hook, Point},
         relay::{NotPublished, Pace, Relay, Sink, Until},
     },
+    fence::redis::redis::{self, aio::MultiplexedConnection},
 };
 use serde_json::Value;
 
@@ -178,8 +179,7 @@ async fn storm(bank: &Bank, keys: u64, seed: u64) {
     assert_eq!((known, effects, events), (sent, sent, sent), "{}", bank.name());
     assert_eq!(i64::try_from(acted).unwrap(), sent);
     assert!(of(&tally.crashes) > 0 && of(&tally.pauses) > 0 && of(&tally.replays) > 0, "it was a calm day");
-    let distinct = bank.number("SELECT count(DISTINCT key) FROM effect").await;
-    assert_eq!(distinct, sent);
+    assert_eq!(bank.distinct().await, sent);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,20 +192,72 @@ async fn whatever_storms_on_postgres_keys_effects_and_events_are_equal() {
     storm(&Bank::postgres().await, 240, 2).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_storms_on_redis_keys_effects_and_events_are_equal() {
+    storm(&Bank::redis(), 240, 4).await;
+}
+
+/// A connection on which each step is one of its own.
+enum Steps {
+    Postgres(tokio_postgres::Client),
+    Redis(MultiplexedConnection, Bank),
+}
+
+impl Steps {
+    async fn on(bank: &Bank) -> Self {
+        match bank {
+            Bank::Redis { .. } => Self::Redis(bank.connection().await, bank.clone()),
+            _ => Self::Postgres(bank.client().await),
+        }
+    }
+
+    async fn knows(&mut self, name: &str) -> bool {
+        match self {
+            Self::Postgres(client) => client
+                .query_opt("SELECT response FROM seen WHERE key = $1", &[&name])
+                .await
+                .unwrap()
+                .is_some(),
+            Self::Redis(db, bank) => {
+                redis::cmd("HEXISTS").arg(bank.list("seen")).arg(name).query_async(db).await.unwrap()
+            }
+        }
+    }
+
+    /// Adds to `effect`, `seen` or `told`.
+    async fn add(&mut self, table: &str, name: &str) {
+        match self {
+            Self::Postgres(client) => {
+                let sql = match table {
+                    "effect" => "INSERT INTO effect VALUES ($1, 1)",
+                    "seen" => "INSERT INTO seen VALUES ($1, 'paid') ON CONFLICT DO NOTHING",
+                    _ => "INSERT INTO told VALUES ($1)",
+                };
+                client.execute(sql, &[&name]).await.unwrap();
+            }
+            Self::Redis(db, bank) => {
+                let mut add = redis::cmd(if table == "effect" { "RPUSH" } else { "HSET" });
+                add.arg(bank.list(table)).arg(name);
+                if table != "effect" {
+                    add.arg("paid");
+                }
+                add.query_async::<i64>(db).await.unwrap();
+            }
+        }
+    }
+}
+
 /// The flow that many write first: look the key up, take the lease, look again, do it, write the key, tell the world, release.
 /// Each in a transaction of its own.
 async fn naive(bank: &Bank, leases: &Leases, key: u64, dice: &Dice) {
-    let client = bank.client().await;
+    let mut steps = Steps::on(bank).await;
     let crash = || {
         if dice.roll(12) == 0 {
             std::panic::resume_unwind(Box::new(Killed));
         }
     };
     let name = key.to_string();
-    let known = async || {
-        client.query_opt("SELECT response FROM seen WHERE key = $1", &[&name]).await.unwrap().is_some()
-    };
-    if known().await {
+    if steps.knows(&name).await {
         return;
     }
     let lease = leases
@@ -215,25 +267,20 @@ async fn naive(bank: &Bank, leases: &Leases, key: u64, dice: &Dice) {
         .acquire()
         .await
         .unwrap();
-    if known().await {
+    if steps.knows(&name).await {
         return;
     }
-    crash();
-    let token = i64::try_from(lease.token().get()).unwrap();
-    client.execute("INSERT INTO effect VALUES ($1, $2)", &[&name, &token]).await.unwrap();
-    crash();
-    client.execute("INSERT INTO seen VALUES ($1, 'paid') ON CONFLICT DO NOTHING", &[&name]).await.unwrap();
-    crash();
-    client.execute("INSERT INTO told VALUES ($1)", &[&name]).await.unwrap();
+    for table in ["effect", "seen", "told"] {
+        crash();
+        steps.add(table, &name).await;
+    }
     let _ = lease.release().await.unwrap();
 }
 
 /// The control: the same storm, without pauses even, and the numbers differ.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_naive_flow_loses_in_the_same_storm() {
+async fn loses(bank: Bank, seed: u64) {
     const KEYS: u64 = 150;
-    let bank = Bank::postgres().await;
-    let (store, dice) = (MemoryStore::default(), Dice::new(3));
+    let (store, dice) = (MemoryStore::default(), Dice::new(seed));
     let mut lanes = Vec::new();
     for sender in 0..CLIENTS {
         let (bank, store, dice) = (bank.clone(), store.clone(), dice.clone());
@@ -252,11 +299,19 @@ async fn the_naive_flow_loses_in_the_same_storm() {
     for lane in lanes {
         lane.await.unwrap();
     }
-    let keys = bank.number("SELECT count(*) FROM seen").await;
-    let effects = bank.number("SELECT count(*) FROM effect").await;
-    let events = bank.number("SELECT count(DISTINCT key) FROM told").await;
-    println!("naive: keys {keys}, effects {effects}, events {events}");
+    let [keys, effects, events] = bank.naive_counts().await;
+    println!("naive on {}: keys {keys}, effects {effects}, events {events}", bank.name());
     assert_eq!(keys, i64::try_from(KEYS).unwrap());
     assert!(effects > keys, "somebody was charged twice: {effects}");
     assert!(events < keys, "somebody was never told: {events}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_naive_flow_loses_in_the_same_storm() {
+    loses(Bank::postgres().await, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_naive_flow_loses_in_the_same_storm_on_redis() {
+    loses(Bank::redis(), 5).await;
 }

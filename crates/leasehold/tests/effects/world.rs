@@ -1,8 +1,11 @@
-//! Banks on both databases, and workers who can be made to crash.
+//! Banks on all databases, and workers who can be made to crash.
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, Weak, atomic::Ordering},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,11 +16,15 @@ use leasehold::{
         Answer, Key, Ledger, NotDone, Provider, Record, Request, Rules,
         failpoint::{Hook, Point},
         postgres::PostgresEffects,
+        redis::RedisEffects,
         sqlite::SqliteEffects,
     },
-    fence::sqlite::rusqlite::Connection,
+    fence::{
+        redis::redis::{self, AsyncConnectionConfig, aio::MultiplexedConnection},
+        sqlite::rusqlite::Connection,
+    },
 };
-use leasehold_testkit::server::Postgres;
+use leasehold_testkit::server::{Postgres, Redis, RedisSetup};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
@@ -38,11 +45,23 @@ fn server() -> Arc<Postgres> {
     started
 }
 
+fn redis_server() -> Arc<Redis> {
+    static SERVER: Mutex<Weak<Redis>> = Mutex::new(Weak::new());
+    let mut server = SERVER.lock().unwrap();
+    if let Some(server) = server.upgrade() {
+        return server;
+    }
+    let started = Arc::new(RedisSetup::new().start().unwrap());
+    *server = Arc::downgrade(&started);
+    started
+}
+
 /// Where money is.
 #[derive(Clone)]
 pub(crate) enum Bank {
     Sqlite { path: PathBuf, folder: Arc<TempDir> },
     Postgres { server: Arc<Postgres>, name: String, level: IsolationLevel },
+    Redis { server: Arc<Redis>, tag: String },
 }
 
 const TABLES: &str = "CREATE TABLE effect (key text NOT NULL, token bigint NOT NULL);
@@ -80,14 +99,26 @@ impl Bank {
         bank
     }
 
-    pub(crate) async fn both() -> [Self; 2] {
-        [Self::sqlite(), Self::postgres().await]
+    /// On a server that other banks share, under a tag of its own.
+    pub(crate) fn redis() -> Self {
+        Self::redis_on(&redis_server())
+    }
+
+    pub(crate) fn redis_on(server: &Arc<Redis>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let tag = format!("bank-{}", COUNT.fetch_add(1, Ordering::SeqCst));
+        Self::Redis { server: Arc::clone(server), tag }
+    }
+
+    pub(crate) async fn all() -> [Self; 3] {
+        [Self::sqlite(), Self::postgres().await, Self::redis()]
     }
 
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
             Self::Postgres { server, name, .. } => server.url(name),
+            Self::Redis { server, tag } => format!("{}?effects_tag={tag}", server.url()),
         }
     }
 
@@ -95,11 +126,16 @@ impl Bank {
         match self {
             Self::Sqlite { .. } => "sqlite",
             Self::Postgres { .. } => "postgres",
+            Self::Redis { .. } => "redis",
         }
     }
 
     pub(crate) fn is_sqlite(&self) -> bool {
         matches!(self, Self::Sqlite { .. })
+    }
+
+    pub(crate) fn is_redis(&self) -> bool {
+        matches!(self, Self::Redis { .. })
     }
 
     pub(crate) fn file(&self) -> Connection {
@@ -117,6 +153,25 @@ impl Bank {
         client
     }
 
+    /// What stands for a table where there are none.
+    pub(crate) fn list(&self, name: &str) -> String {
+        let Self::Redis { tag, .. } = self else { panic!("no Redis") };
+        format!("{{{tag}}}:{name}")
+    }
+
+    pub(crate) async fn connection(&self) -> MultiplexedConnection {
+        let Self::Redis { server, .. } = self else { panic!("no Redis") };
+        connection(&server.url()).await
+    }
+
+    /// Runs a script that names this bank's own keys by a beginning, and gives a number.
+    pub(crate) async fn lua(&self, script: &str) -> i64 {
+        let Self::Redis { tag, .. } = self else { panic!("no Redis") };
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(1).arg(format!("lheffects:{{{tag}}}:")).arg(self.list("effect"));
+        command.query_async::<Option<i64>>(&mut self.connection().await).await.unwrap().unwrap_or_default()
+    }
+
     pub(crate) async fn ledger(&self) -> Ledger {
         Ledger::connect(&self.url()).await.unwrap()
     }
@@ -126,6 +181,7 @@ impl Bank {
         match self {
             Self::Sqlite { .. } => self.file().execute_batch(sql).unwrap(),
             Self::Postgres { .. } => self.client().await.batch_execute(sql).await.unwrap(),
+            Self::Redis { .. } => panic!("no SQL"),
         }
     }
 
@@ -134,6 +190,7 @@ impl Bank {
         match self {
             Self::Sqlite { .. } => self.file().query_row(sql, [], |row| row.get(0)).unwrap(),
             Self::Postgres { .. } => self.client().await.query_one(sql, &[]).await.unwrap().get(0),
+            Self::Redis { .. } => panic!("no SQL"),
         }
     }
 
@@ -143,6 +200,16 @@ impl Bank {
 
     /// Keys that are done, effects, events.
     pub(crate) async fn counts(&self) -> (i64, i64, i64) {
+        if let Self::Redis { .. } = self {
+            return (
+                self.lua(
+                    "return redis.call('ZCARD', KEYS[1] .. 'keys') - redis.call('ZCARD', KEYS[1] .. 'open')",
+                )
+                .await,
+                self.lua("return redis.call('LLEN', ARGV[1])").await,
+                self.lua("return redis.call('ZCARD', KEYS[1] .. 'outbox')").await,
+            );
+        }
         let keys = format!("SELECT count(*) FROM {} WHERE state = 'done'", self.table("idempotency"));
         let events = format!("SELECT count(*) FROM {}", self.table("outbox"));
         (
@@ -151,6 +218,47 @@ impl Bank {
             self.number(&events).await,
         )
     }
+}
+
+impl Bank {
+    /// So many keys have an effect.
+    pub(crate) async fn distinct(&self) -> i64 {
+        if !self.is_redis() {
+            return self.number("SELECT count(DISTINCT key) FROM effect").await;
+        }
+        let script = "local seen, many = {}, 0
+            for _, row in ipairs(redis.call('LRANGE', ARGV[1], 0, -1)) do
+                local key = string.match(row, '^(.*) %d+$')
+                if not seen[key] then seen[key], many = true, many + 1 end
+            end
+            return many";
+        self.lua(script).await
+    }
+
+    /// What the naive flow has left: keys, effects, and keys of which somebody was told.
+    pub(crate) async fn naive_counts(&self) -> [i64; 3] {
+        if !self.is_redis() {
+            return [
+                self.number("SELECT count(*) FROM seen").await,
+                self.number("SELECT count(*) FROM effect").await,
+                self.number("SELECT count(DISTINCT key) FROM told").await,
+            ];
+        }
+        let length = |call: &str, list: &str| format!("return redis.call('{call}', '{}')", self.list(list));
+        [
+            self.lua(&length("HLEN", "seen")).await,
+            self.lua(&length("LLEN", "effect")).await,
+            self.lua(&length("HLEN", "told")).await,
+        ]
+    }
+}
+
+/// A connection that waits for a busy machine.
+pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
+    let long = Some(Duration::from_secs(60));
+    let patient = AsyncConnectionConfig::new().set_response_timeout(long).set_connection_timeout(long);
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
 /// Somebody who carries operations out: a client of the coordinator, and a connection to the bank.
@@ -213,8 +321,35 @@ impl Worker {
         let effects = PostgresEffects::new(&self.leases, self.rules).unwrap().failing(self.hook.clone());
         match &self.bank {
             Bank::Postgres { level, .. } => effects.isolation(*level),
-            Bank::Sqlite { .. } => effects,
+            _ => effects,
         }
+    }
+
+    pub(crate) fn redis(&self) -> RedisEffects {
+        let Bank::Redis { tag, .. } = &self.bank else { panic!("no Redis") };
+        let effects = RedisEffects::new(&self.leases, self.rules).unwrap().within(tag).unwrap();
+        effects.failing(self.hook.clone())
+    }
+
+    /// The same on a connection that the caller has.
+    pub(crate) async fn pay_redis(
+        &self,
+        connection: &mut MultiplexedConnection,
+        key: &Key,
+        request: &Request,
+    ) -> Outcome {
+        let list = self.bank.list("effect");
+        let effects = self.redis();
+        let paid = effects.run(connection, key, request, |tx| {
+            Box::pin(async move {
+                let mut push = redis::cmd("RPUSH");
+                push.arg(&list).arg(format!("{} {}", tx.key().as_str(), tx.token()));
+                tx.command(&push, &[&list]).map_err(|error| error.to_string())?;
+                tx.emit("paid", &json!({"key": tx.key().as_str()})).map_err(|error| error.to_string())?;
+                Ok(json!({"paid": tx.key().as_str(), "amount": 30.5}))
+            })
+        });
+        paid.await
     }
 
     /// The operation of these tests: one effect, one event.
@@ -253,6 +388,7 @@ impl Worker {
                 });
                 work.await
             }
+            Bank::Redis { .. } => self.pay_redis(&mut self.bank.connection().await, &key, &request).await,
         }
     }
 
@@ -275,6 +411,16 @@ impl Worker {
                 let called = effects.call(&mut client, &key, &request, provider, |tx, far: Value| {
                     Box::pin(async move {
                         tx.emit("charged", &far).await.map_err(|error| error.to_string())?;
+                        Ok(far)
+                    })
+                });
+                called.await
+            }
+            Bank::Redis { .. } => {
+                let (mut connection, effects) = (self.bank.connection().await, self.redis());
+                let called = effects.call(&mut connection, &key, &request, provider, |tx, far: Value| {
+                    Box::pin(async move {
+                        tx.emit("charged", &far).map_err(|error| error.to_string())?;
                         Ok(far)
                     })
                 });

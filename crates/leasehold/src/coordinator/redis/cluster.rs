@@ -10,6 +10,8 @@ use std::{
 };
 
 use leasehold_core::Kind;
+#[cfg(feature = "effects")]
+use redis::Cmd;
 use redis::Value;
 use tokio::{runtime::Handle, sync::watch};
 
@@ -134,6 +136,53 @@ impl Cluster {
         }
         let host = self.master(shard).ok_or_else(|| super::failure::of_code("CLUSTERDOWN", ""))?;
         self.node(&host).await?.step(space, ops.to_vec()).await
+    }
+
+    /// The master that has this slot, by the word of the first node that answers.
+    pub(super) async fn keeper(&self, slot: u16) -> Result<Node, Failure> {
+        let host = self.host_of(slot).await?;
+        self.node(&host).await
+    }
+
+    async fn host_of(&self, slot: u16) -> Result<Host, Failure> {
+        let mut last = Failure::unsent("no node of the Cluster is known");
+        for host in self.known.all() {
+            match self.slots(&host).await {
+                Ok(slots) => match slots.into_iter().find(|range| (range.from..=range.to).contains(&slot)) {
+                    Some(range) => return Ok(range.master),
+                    None => last = super::failure::of_code("CLUSTERDOWN", ""),
+                },
+                Err(failure) if failure.error.is_transient() => last = failure,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(last)
+    }
+
+    /// Runs a plain command on keys of this slot, wherever it is.
+    #[cfg(feature = "effects")]
+    pub(super) async fn plain(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
+        let mut host = self.host_of(slot).await?;
+        for _ in 0..MAX_HOPS {
+            let failure = match self.node(&host).await?.plain(command.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            match failure.turn {
+                Turn::Moved(to) if to.name.is_empty() => host.port = to.port,
+                Turn::Moved(to) => host = *to,
+                // A slot that is on its way: its keys are here or there, and soon all there.
+                Turn::Again | Turn::Ask(_) => self.pause().await,
+                Turn::Redial if failure.error.kind() == Kind::Unavailable => {
+                    let before = std::mem::replace(&mut host, self.host_of(slot).await?);
+                    if before == host {
+                        return Err(failure);
+                    }
+                }
+                Turn::Redial | Turn::Stay | Turn::Teach => return Err(failure),
+            }
+        }
+        Err(Failure::unsent("the Cluster sends the request from node to node"))
     }
 
     fn master(&self, shard: usize) -> Option<Host> {

@@ -45,6 +45,7 @@ pub(crate) mod facts;
 pub(crate) mod failure;
 #[cfg(test)]
 mod hostile;
+mod keeper;
 mod label;
 pub(crate) mod link;
 pub(crate) mod node;
@@ -64,6 +65,8 @@ use std::sync::Arc;
 use leasehold_core::{Coordinator, Error, Kind, Namespace};
 use tokio::{runtime::Handle, time::timeout};
 
+#[cfg(feature = "effects")]
+pub(crate) use self::keeper::Keeper;
 use self::{
     answer::Shown,
     cluster::Cluster,
@@ -78,7 +81,7 @@ use self::{
     wake::Bell,
 };
 pub use self::{examine::examine, options::Options};
-pub(crate) use self::{failure::of_request, node::Node};
+pub(crate) use self::{failure::of_request, keeper::server, node::Node};
 use crate::fork;
 
 /// The first version that has all that the script uses (`ZRANDMEMBER`).
@@ -120,27 +123,6 @@ async fn begin(options: Options, namespace: Namespace) -> Result<RedisCoordinato
         runtime: Handle::current(),
         generation: fork::generation(),
     })
-}
-
-/// A server by itself, for whoever keeps something else than leases on it; judged as one for leases is.
-///
-/// # Errors
-/// As [`connect`]; [`Kind::Unsupported`] for a Cluster.
-pub(crate) async fn server(options: &Options) -> Result<Node, Error> {
-    let begin = async {
-        let (Desk { servers: Servers::One(node), .. }, _) = reach(options, &Namespace::default()).await?
-        else {
-            let what = "a Cluster keeps no highest tokens by itself";
-            return Err(Error::new(Kind::Unsupported, what)
-                .advise("give each write to leasehold::fence::redis::RedisFence on a connection of your own")
-                .into());
-        };
-        accept(&Facts::of(&node).await?, false, options.allow_eviction)?;
-        Ok(node)
-    };
-    let late = || Err(Failure::unsent(format!("the server did not answer within {CONNECT_LIMIT:?}")));
-    let node: Result<Node, Failure> = timeout(CONNECT_LIMIT, begin).await.unwrap_or_else(|_| late());
-    node.map_err(|failure| failure.error.without_effect().at(&options.place))
 }
 
 type Listening = (Target, tokio::sync::watch::Receiver<Option<crate::address::Host>>);

@@ -31,6 +31,7 @@ pub struct Options {
     pub(super) max_ttl: Option<Ttl>,
     pub(super) replicas: Option<Replicas>,
     pub(super) allow_eviction: bool,
+    effects_tag: Option<String>,
 }
 
 /// How the servers belong together.
@@ -57,6 +58,10 @@ impl Options {
         let max_ttl = settings.ttl("max_ttl")?;
         let replicas = settings.number("wait_replicas", 1, 100)?;
         let allow_eviction = settings.flag("allow_eviction")?;
+        let effects_tag = settings.text("effects_tag").map(str::to_owned);
+        if let Some(tag) = &effects_tag {
+            crate::fence::redis::checked(tag)?;
+        }
         let files = TlsFiles::take(&mut settings)?;
         settings.finish()?;
 
@@ -92,6 +97,7 @@ impl Options {
             max_ttl,
             replicas: replicas.map(|count| Replicas { count, limit: REPLICA_LIMIT }),
             allow_eviction,
+            effects_tag,
         })
     }
 
@@ -114,20 +120,31 @@ impl Options {
             max_ttl,
             replicas: None,
             allow_eviction: false,
+            effects_tag: None,
         }
     }
 
     /// The same with another password.
-    #[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+    #[cfg(feature = "effects")]
     pub(crate) fn with_password(mut self, password: Secret) -> Self {
         self.password = Some(password);
         self
     }
 
     /// How many replicas must have a change before it counts, and how long they may take.
-    #[cfg(all(feature = "effects", any(feature = "sqlite", feature = "postgres")))]
+    #[cfg(feature = "effects")]
     pub(crate) fn replicas(&self) -> Option<(u8, std::time::Duration)> {
         self.replicas.map(|replicas| (replicas.count, replicas.limit))
+    }
+
+    /// Under which hash tag effects are kept there; `None` where the URL does not say.
+    pub(crate) fn effects_tag(&self) -> Option<&str> {
+        self.effects_tag.as_deref()
+    }
+
+    /// True for a Cluster.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.shape, Shape::Cluster)
     }
 
     /// How to log in at the servers that keep leases. Reads the TLS files.
@@ -229,6 +246,8 @@ mod tests {
             ("redis://a/x", "number of a database"),
             ("redis://a/1?cluster=true", "database 0"),
             ("redis://a?wait_replicas=0", "whole number"),
+            ("redis://a?effects_tag=%7Bx%7D", "hash tag"),
+            ("redis://a?effects_tag=", "hash tag"),
             ("redis://a?wait=1", "no setting"),
         ] {
             let error = read(bad).unwrap_err().to_string();

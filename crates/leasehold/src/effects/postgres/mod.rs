@@ -21,6 +21,7 @@ use super::failpoint::Hook;
 use super::{
     answer::NotDone,
     compensate,
+    durability::Durability,
     external::{Provider, Working},
     flow::Common,
     key::{Key, Request},
@@ -101,6 +102,9 @@ pub struct PostgresEffects {
 }
 
 impl PostgresEffects {
+    /// What an answer of these operations is worth.
+    pub const DURABILITY: Durability = Durability::Committed;
+
     /// Operations under leases of this client, with tables in the schema `leasehold`, at `READ COMMITTED`.
     ///
     /// # Errors

@@ -309,3 +309,16 @@ fn refused(no: NotAdmitted) -> Error {
         no => Error::new(Kind::Corrupt, no.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_was_refused_is_tried_again_ever_later_and_not_beyond_the_cap() {
+        let pace = Pace::default();
+        let seconds: Vec<u64> = (0..11).map(|attempts| pace.again_in(attempts).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(pace.again_in(u32::MAX), pace.retry_cap);
+    }
+}

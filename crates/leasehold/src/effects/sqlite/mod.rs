@@ -20,6 +20,7 @@ pub use tx::SqliteTx;
 use super::{
     answer::NotDone,
     compensate,
+    durability::Durability,
     external::{Far, FarSession, Provider, Taken},
     failpoint::{Hook, Point},
     flow::{Attempt, Common, Local, Session},
@@ -72,6 +73,9 @@ pub struct SqliteEffects {
 }
 
 impl SqliteEffects {
+    /// What an answer of these operations is worth.
+    pub const DURABILITY: Durability = Durability::Committed;
+
     /// Operations under leases of this client.
     ///
     /// # Errors

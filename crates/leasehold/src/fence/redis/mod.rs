@@ -11,13 +11,13 @@
 //! | the fence of `orders/42` | `lhfence:{default:orders%2F42}`, a hash that never expires |
 //!
 //! On a Cluster the keys of a write must be in the fence's slot: give them its tag, as in `{default:orders%2F42}:state`
-//! ([`RedisFence::tag`]).
+//! ([`RedisFence::tag`]); or give fences of many resources one tag, that of the data ([`RedisFence::within`]).
 
-mod script;
+pub(crate) mod script;
 mod store;
 
 use leasehold_core::{
-    Error, Kind, Namespace, Resource,
+    Error, Invalid, Kind, Namespace, Resource,
     fence::{Ask, Pass, Verdict},
 };
 pub use redis;
@@ -48,6 +48,7 @@ use crate::{clock, coordinator::redis::of_request};
 pub struct RedisFence {
     policy: Policy,
     place: String,
+    within: Option<String>,
 }
 
 impl Default for RedisFence {
@@ -59,7 +60,17 @@ impl Default for RedisFence {
 impl RedisFence {
     /// A fence with a policy of its own.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, place: "redis".to_owned() }
+        Self { policy, place: "redis".to_owned(), within: None }
+    }
+
+    /// With all fences under this one hash tag, without braces: for a Cluster, where the data of several resources are in one slot. It is
+    /// another fence than the one without: who protects a resource by the one shuts nobody out at the other.
+    ///
+    /// # Errors
+    /// [`Invalid`] for a tag that is not 1–255 bytes without braces and NUL.
+    pub fn within(mut self, tag: &str) -> Result<Self, Invalid> {
+        self.within = Some(checked(tag)?.to_owned());
+        Ok(self)
     }
 
     /// The hash tag of a resource, without braces.
@@ -70,6 +81,14 @@ impl RedisFence {
     /// The key of a resource's fence.
     pub fn key(namespace: &Namespace, resource: &Resource) -> String {
         format!("lhfence:{{{}}}", Self::tag(namespace, resource))
+    }
+
+    /// The key of a resource's fence, under the tag of this one where it has one.
+    pub fn key_of(&self, namespace: &Namespace, resource: &Resource) -> String {
+        match &self.within {
+            None => Self::key(namespace, resource),
+            Some(tag) => format!("lhfence:{{{tag}}}{}", Self::tag(namespace, resource)),
+        }
     }
 
     /// Shuts every older grant out: before the new holder reads anything.
@@ -109,7 +128,7 @@ impl RedisFence {
     ) -> Result<Value, NotAdmitted> {
         self.judge(pass)?;
         let mut call = script::write().prepare_invoke();
-        call.key(Self::key(&pass.namespace, &pass.resource)).key(keys);
+        call.key(self.key_of(&pass.namespace, &pass.resource)).key(keys);
         for argument in script::arguments(pass, Ask::Write) {
             call.arg(argument);
         }
@@ -133,7 +152,7 @@ impl RedisFence {
     ) -> Result<(), NotAdmitted> {
         self.judge(pass)?;
         let mut call = script::check().prepare_invoke();
-        call.key(Self::key(&pass.namespace, &pass.resource));
+        call.key(self.key_of(&pass.namespace, &pass.resource));
         for argument in script::arguments(pass, ask) {
             call.arg(argument);
         }
@@ -143,14 +162,22 @@ impl RedisFence {
         self.conclude(pass, verdict)
     }
 
-    fn judge(&self, pass: &Pass) -> Result<(), NotAdmitted> {
+    pub(crate) fn judge(&self, pass: &Pass) -> Result<(), NotAdmitted> {
         self.policy.judge(pass, clock::unix_us()).map_err(|refusal| refuse(&self.place, pass, refusal))
     }
 
-    fn conclude(&self, pass: &Pass, verdict: Verdict) -> Result<(), NotAdmitted> {
+    pub(crate) fn conclude(&self, pass: &Pass, verdict: Verdict) -> Result<(), NotAdmitted> {
         match verdict {
             Verdict::Admitted => Ok(()),
             Verdict::Refused(refusal) => Err(refuse(&self.place, pass, refusal)),
         }
     }
+}
+
+/// A hash tag that is one wherever it is put.
+pub(crate) fn checked(tag: &str) -> Result<&str, Invalid> {
+    if tag.is_empty() || tag.len() > 255 || tag.contains(['{', '}', '\0']) {
+        return Err(Invalid::new("hash tag", "must be 1 to 255 bytes of UTF-8 without braces and NUL"));
+    }
+    Ok(tag)
 }

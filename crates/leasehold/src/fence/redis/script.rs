@@ -12,6 +12,9 @@ use redis::{Script, Value};
 pub const CHECK: &str = concat!(include_str!("ask.lua"), include_str!("check.lua"));
 /// The script that wraps a command: the same arguments, then the command.
 pub const WRITE: &str = concat!(include_str!("ask.lua"), include_str!("write.lua"));
+/// The rule, for scripts that do more behind it.
+#[cfg(feature = "effects")]
+pub(crate) const ASK: &str = include_str!("ask.lua");
 /// The script that raises a token by hand.
 pub(super) const RAISE: &str = include_str!("raise.lua");
 
@@ -26,7 +29,7 @@ pub(super) fn write() -> &'static Script {
 }
 
 /// The first six arguments. The lead of the token has been judged on this side.
-pub(super) fn arguments(pass: &Pass, ask: Ask) -> [String; 6] {
+pub(crate) fn arguments(pass: &Pass, ask: Ask) -> [String; 6] {
     let ask = match ask {
         Ask::Seal => "seal",
         Ask::Write => "write",
@@ -43,7 +46,7 @@ pub(super) fn arguments(pass: &Pass, ask: Ask) -> [String; 6] {
 }
 
 /// The answer, and what the wrapped command has answered.
-pub(super) fn read(answer: Value) -> Result<(Verdict, Value), Error> {
+pub(crate) fn read(answer: Value) -> Result<(Verdict, Value), Error> {
     let Value::Array(parts) = answer else { return Err(corrupt()) };
     let mut parts = parts.into_iter();
     let word = parts.next().as_ref().and_then(text).ok_or_else(corrupt)?;
@@ -84,7 +87,7 @@ fn text(value: &Value) -> Option<String> {
     redis::from_redis_value_ref::<Option<String>>(value).ok().flatten()
 }
 
-pub(super) fn corrupt() -> Error {
+pub(crate) fn corrupt() -> Error {
     Error::new(Kind::Corrupt, "the fence's answer is none")
         .advise("see what writes keys that begin with lhfence: and move or delete the key")
 }

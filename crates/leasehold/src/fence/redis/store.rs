@@ -24,6 +24,7 @@ const REFUSED: &str = "lhfence:stale_write_rejected_total";
 #[derive(Debug)]
 pub struct RedisStore {
     node: Node,
+    fence: RedisFence,
     place: String,
     _room: Room,
 }
@@ -35,9 +36,13 @@ impl RedisStore {
     /// As there; [`Kind::Unsupported`] for a Cluster.
     pub(crate) async fn connect(address: &Address) -> Result<Self, Error> {
         let options = Options::read(address)?;
+        let mut fence = RedisFence::default();
+        if let Some(tag) = options.effects_tag() {
+            fence = fence.within(tag)?;
+        }
         let room = Room::open()?;
         let node = room.run(async move { server(&options).await }).await.map_err(Error::without_effect)?;
-        Ok(Self { node, place: address.to_string(), _room: room })
+        Ok(Self { node, fence, place: address.to_string(), _room: room })
     }
 
     /// Sends one command. Its task is on the room's runtime, which outlives this call.
@@ -47,7 +52,7 @@ impl RedisStore {
 
     async fn judge(&self, pass: Pass, ask: Ask) -> Result<Verdict, Error> {
         let mut command = redis::cmd("EVAL");
-        command.arg(CHECK).arg(1).arg(RedisFence::key(&pass.namespace, &pass.resource));
+        command.arg(CHECK).arg(1).arg(self.fence.key_of(&pass.namespace, &pass.resource));
         for argument in script::arguments(&pass, ask) {
             command.arg(argument);
         }
@@ -77,7 +82,7 @@ impl FenceStore for RedisStore {
         Box::pin(async move {
             let mut command = redis::cmd("HMGET");
             command
-                .arg(RedisFence::key(&namespace, &resource))
+                .arg(self.fence.key_of(&namespace, &resource))
                 .arg(&["token", "lease_id", "op_seq", "holder"]);
             match self.send(command).await? {
                 Value::Array(parts) => script::mark(&parts),
@@ -92,7 +97,7 @@ impl FenceStore for RedisStore {
             command
                 .arg(RAISE)
                 .arg(1)
-                .arg(RedisFence::key(&namespace, &resource))
+                .arg(self.fence.key_of(&namespace, &resource))
                 .arg(token.to_string())
                 .arg(by.as_str());
             match self.send(command).await? {
