@@ -1,5 +1,12 @@
 //! A machine that is cut off from its coordinator while its command runs, and another that waits for the resource.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    unreachable_pub
+)]
 
 #[path = "../engines/mod.rs"]
 mod engines;

@@ -38,7 +38,7 @@ impl Wire {
         match Spaces::joined().and_then(|spaces| spaces.serve(servers).map(|()| spaces)) {
             Ok(spaces) => Self::Kernel(spaces),
             Err(why) => {
-                println!("no network namespaces on this machine ({why}): the proxy is the wire");
+                eprintln!("no network namespaces on this machine ({why}): the proxy is the wire");
                 Self::Proxies(servers.iter().map(|server| Proxy::start(*server).unwrap()).collect())
             }
         }
@@ -64,14 +64,14 @@ impl Wire {
 
     pub fn cut(&self) {
         match self {
-            Self::Kernel(spaces) => spaces.ip(&spaces.servers, "link set wire down").unwrap(),
+            Self::Kernel(spaces) => ip(&spaces.servers, "link set wire down").unwrap(),
             Self::Proxies(proxies) => proxies.iter().for_each(|proxy| proxy.set_both(Passage::Stalled)),
         }
     }
 
     pub fn mend(&self) {
         match self {
-            Self::Kernel(spaces) => spaces.ip(&spaces.servers, "link set wire up").unwrap(),
+            Self::Kernel(spaces) => ip(&spaces.servers, "link set wire up").unwrap(),
             Self::Proxies(proxies) => proxies.iter().for_each(|proxy| proxy.set_both(Passage::Open)),
         }
     }
@@ -100,22 +100,12 @@ impl Spaces {
         };
         let spaces = Self { servers: keeper("servers")?, clients: keeper("clients")?, _folder: folder };
         let other = spaces.clients.pid();
-        spaces.ip(&spaces.servers, &format!("link add wire type veth peer name wire netns {other}"))?;
+        ip(&spaces.servers, &format!("link add wire type veth peer name wire netns {other}"))?;
         for (keeper, address) in [(&spaces.servers, SERVERS), (&spaces.clients, CLIENTS)] {
-            spaces.ip(keeper, &format!("address add {address}/30 dev wire"))?;
-            spaces.ip(keeper, "link set wire up")?;
+            ip(keeper, &format!("address add {address}/30 dev wire"))?;
+            ip(keeper, "link set wire up")?;
         }
         Ok(spaces)
-    }
-
-    fn ip(&self, keeper: &Child, words: &str) -> Result<(), String> {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", space(keeper))).arg("ip").args(words.split(' '));
-        let output = command.output().map_err(|error| error.to_string())?;
-        if output.status.success() {
-            return Ok(());
-        }
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
     }
 
     /// Each server of this machine's loopback answers at the end of the wire, too, on its own port.
@@ -140,6 +130,17 @@ impl Spaces {
         };
         thread::spawn(listen).join().unwrap()
     }
+}
+
+/// `ip` in the namespace that this one keeps.
+fn ip(keeper: &Child, words: &str) -> Result<(), String> {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", space(keeper))).arg("ip").args(words.split(' '));
+    let output = command.output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 fn space(keeper: &Child) -> String {
