@@ -7,8 +7,12 @@ use leasehold::{
     coordinator::postgres::{self, Options},
 };
 use leasehold_core::{Coordinator, Namespace, Token, request::Claim};
+use leasehold_testkit::clock::Stopwatch;
 
-use super::scene::{again, claim, granted, ready, release, shared, until};
+use super::{
+    scene::{again, claim, granted, ready, release, shared, until},
+    trips::Counting,
+};
 
 /// A client that forgets as often as this, by itself.
 async fn busy_forgetter(url: &str, every: Duration) -> Arc<dyn Coordinator> {
@@ -85,4 +89,22 @@ async fn several_forget_at_once_and_neither_deadlock_nor_lose_a_floor() {
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     assert_eq!(server.psql(&database, deadlocks).unwrap(), "0");
     drop(forgetters);
+}
+
+/// Ten clients that would each forget ten times a second do so no more often than one would.
+#[tokio::test]
+async fn however_many_clients_there_are_they_take_turns_at_forgetting() {
+    let server = Counting::start();
+    let every = Duration::from_millis(100);
+    let since = Stopwatch::start();
+    let _client = ready(&server.url()).await;
+    let mut forgetters = Vec::new();
+    for _ in 0..10 {
+        forgetters.push(busy_forgetter(&server.url(), every).await);
+    }
+    let turns = || server.sum("calls", "purge_1(");
+    until("twenty turns", async || (turns() >= 20).then_some(())).await;
+    drop(forgetters);
+    let (turns, most) = (turns(), since.elapsed().as_millis() / every.as_millis() + 1);
+    assert!(u128::from(turns) <= most, "{turns} turns in a time for {most}");
 }

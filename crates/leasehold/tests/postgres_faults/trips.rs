@@ -16,13 +16,13 @@ use leasehold_testkit::server::Postgres;
 use super::scene::{PATIENCE, again, claim, connect, granted, ready, release, renewal, until, until_renewed};
 
 /// A database of a server that counts statements, those inside functions as well.
-struct Counting {
+pub(crate) struct Counting {
     server: &'static Postgres,
     database: String,
 }
 
 impl Counting {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         static SERVER: OnceLock<Postgres> = OnceLock::new();
         let settings =
             [("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track", "all")];
@@ -32,12 +32,12 @@ impl Counting {
         Self { server, database }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.server.url(&self.database)
     }
 
     /// The sum of a column over the statements that contain this.
-    fn sum(&self, column: &str, part: &str) -> u64 {
+    pub(crate) fn sum(&self, column: &str, part: &str) -> u64 {
         let sql = format!(
             "SELECT coalesce(sum({column}), 0)::bigint FROM public.pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid \
              WHERE d.datname = current_database() AND strpos(query, '{part}') > 0 AND strpos(query, 'strpos') = 0 \

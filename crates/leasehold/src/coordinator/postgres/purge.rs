@@ -1,11 +1,13 @@
 //! Forgetting resources that nobody has used for a week.
 //!
-//! Once a minute and a step at a time. Programs that run for seconds share the work by chance.
+//! Once a minute and a step at a time, whichever client of the namespace comes first. Programs that run for seconds share the
+//! work by chance.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use leasehold_core::{Error, Resource, Ttl, record::Purged, request::Purge};
 use tokio::sync::oneshot;
+use tokio_postgres::Row;
 
 use super::{
     PostgresCoordinator,
@@ -34,15 +36,28 @@ pub(super) async fn purge(shop: Arc<Shop>, every: Duration) {
             () = tokio::time::sleep(pause) => {}
             () = shop.desk.closing() => return,
         }
-        let statement = step(&shop.setting, after.take(), PURGE_STEP);
-        let (reply, answered) = oneshot::channel();
-        shop.desk.ask(Question { statement, changes: true, reply });
         // A failure is met by the next round.
-        if let Ok(Ok(rows)) = answered.await {
+        if let Some(rows) = ask(&shop, due(&shop.setting, every)).await
+            && rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false))
+            && let Some(rows) = ask(&shop, step(&shop.setting, after.take(), PURGE_STEP)).await
+        {
             after = rows.first().and_then(|row| row.try_get(0).ok().flatten()).or(Some(String::new()));
         }
         pause = every;
     }
+}
+
+async fn ask(shop: &Shop, statement: Statement) -> Option<Vec<Row>> {
+    let (reply, answered) = oneshot::channel();
+    shop.desk.ask(Question { statement, changes: true, reply });
+    answered.await.ok()?.ok()
+}
+
+/// Whether it is this client's turn.
+fn due(setting: &Setting, every: Duration) -> Statement {
+    let sql = format!("SELECT {}.purge_due_1($1,$2)", setting.schema);
+    let every_us = i64::try_from(every.as_micros()).unwrap_or(i64::MAX);
+    Statement { sql, params: vec![setting.space(), Param::Big(Some(every_us))] }
 }
 
 /// Forgets what is idle among so many rows after `after`; anywhere when that is `None`. Answers where to go on.
@@ -99,7 +114,7 @@ impl PostgresCoordinator {
     async fn looked_at(&self, after: &str) -> Result<Vec<(String, bool)>, Error> {
         let statement = look(&self.shop.setting, after.to_owned(), PURGE_STEP);
         let rows = self.ask(statement, false).await?;
-        let read = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
+        let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
         rows.iter().map(read).collect::<Result<_, tokio_postgres::Error>>().map_err(|_| unexpected())
     }
 }

@@ -38,6 +38,21 @@ CREATE FUNCTION %schema%.waiters_1(p_ns text, p_resource text, p_limit integer)
     ORDER BY q.seq LIMIT p_limit
 $$;
 
+-- Whether it is this client's turn to forget what is idle: one turn in so long, however many clients a namespace has. A
+-- transaction of its own, so that nobody waits for the row while the turn is taken.
+CREATE FUNCTION %schema%.purge_due_1(p_ns text, p_every_us bigint) RETURNS boolean LANGUAGE plpgsql
+    SET search_path = %schema%, pg_temp AS $$
+DECLARE
+    v_now bigint;
+BEGIN
+    IF begin_1(1000) THEN
+        v_now := us_1();
+    END IF;
+    -- A clock that was set back must not put it off for as long.
+    UPDATE space SET purged_us = v_now WHERE namespace = p_ns AND abs(v_now - purged_us) >= p_every_us;
+    RETURN FOUND;
+END $$;
+
 -- Looks at some rows after p_after, or anywhere, and forgets those that nobody has used for as long as tokens are kept. Where
 -- to go on; NULL at the end. Several clients may do so at once.
 CREATE FUNCTION %schema%.purge_1(p_ns text, p_after text, p_retention_us bigint, p_step integer) RETURNS text LANGUAGE plpgsql

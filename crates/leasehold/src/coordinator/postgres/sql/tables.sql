@@ -25,7 +25,9 @@ CREATE TABLE %schema%.space (
     -- True once it has granted or was prepared: it can never be made fresh again.
     settled boolean NOT NULL,
     -- The highest token of a resource that was forgotten.
-    token_floor bigint NOT NULL DEFAULT 0
+    token_floor bigint NOT NULL DEFAULT 0,
+    -- When a client last took the turn to forget what is idle.
+    purged_us bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 -- One row a resource. No index but the primary key may be added: a renewal must stay a HOT update.
