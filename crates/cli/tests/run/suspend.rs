@@ -86,15 +86,15 @@ const UNTIL_TOLD: &str = "trap 'echo told >>$D/told' TERM; echo $$ >$D/command; 
 
 pub fn a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing() {
     let bench = Bench::new();
-    let mut job = Job::start(&bench, &["run", "r", "--ttl", "4s", "--", "sh", "-c", UNTIL_TOLD]);
+    let mut job = Job::start(&bench, &["run", "r", "--ttl", "7s", "--", "sh", "-c", UNTIL_TOLD]);
     bench.line("command");
     for _ in 0..2 {
         job.group("STOP");
         job.wait_until_stopped();
-        stays_busy(&bench, Duration::from_secs(6));
+        stays_busy(&bench, Duration::from_secs(9));
         job.group("CONT");
         // It is renewed from here again, for longer than what the guard had reached.
-        stays_busy(&bench, Duration::from_secs(5));
+        stays_busy(&bench, Duration::from_secs(8));
     }
     std::fs::write(bench.path("go"), "").unwrap();
     assert_eq!((job.wait().code(), bench.text("told").as_str()), (Some(5), ""), "{}", bench.text("said"));

@@ -115,7 +115,7 @@ fn a_store_that_cannot_be_reached_or_is_none_is_told() {
         ("redis://127.0.0.1:1", Kind::Unavailable),
         ("postgres://postgres@127.0.0.1:1/x", Kind::Unavailable),
         ("etcd://127.0.0.1:1", Kind::Unsupported),
-        ("redis://127.0.0.1:1?cluster=true", Kind::Unavailable),
+        ("redis://127.0.0.1:1?cluster=true", Kind::Unsupported),
         ("mysql://x", Kind::Invalid),
     ] {
         let error = block_on(Fence::connect(url)).unwrap_err();

@@ -1,9 +1,9 @@
 //! Clause 1 when many ask at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use leasehold_core::{
-    Coordinator,
+    Coordinator, Error, Kind,
     record::{Acquired, Grant, Released, Renewed},
     request::Claim,
     window::Margin,
@@ -11,6 +11,7 @@ use leasehold_core::{
 
 use super::super::{
     Context, Failure, Verdict,
+    context::{GLANCE, PATIENCE},
     failure::{ensure, ensure_eq},
     shape::{Expect as _, Shape as _, Taken, take_back},
 };
@@ -29,9 +30,9 @@ pub(super) async fn clause_01_fifty_claims_have_one_winner(context: Context) -> 
     let mut tasks = Vec::new();
     for at in 0..50 {
         let (client, claim) = (Arc::clone(&clients[at % clients.len()]), claim.again());
-        tasks.push(tokio::spawn(
-            async move { client.acquire(claim.clone()).await.map(|answer| (claim, answer)) },
-        ));
+        tasks.push(tokio::spawn(async move {
+            settled(|| client.acquire(claim.clone())).await.map(|answer| (claim.clone(), answer))
+        }));
     }
     let (mut winners, mut named) = (Vec::new(), Vec::new());
     for task in tasks {
@@ -87,6 +88,20 @@ pub(super) async fn clause_01_a_concurrent_history_is_clean(context: Context) ->
     Ok(())
 }
 
+/// A request that certainly had no effect is made again: with so many at once, one may be in another's way for longer than an
+/// engine waits for.
+async fn settled<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> Result<T, Error> {
+    let since = Stopwatch::start();
+    loop {
+        match ask().await {
+            Err(error) if error.kind() == Kind::Unavailable && since.elapsed() < PATIENCE => {
+                tokio::time::sleep(GLANCE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 struct Worker {
     name: String,
     client: Arc<dyn Coordinator>,
@@ -107,7 +122,7 @@ impl Worker {
         self.note(claim, What::Attempt);
         for _ in 0..if claim.queue { 30 } else { 1 } {
             let sent = Stopwatch::start();
-            if let Acquired::Granted(grant) = self.client.acquire(claim.clone()).await? {
+            if let Acquired::Granted(grant) = settled(|| self.client.acquire(claim.clone())).await? {
                 return Ok(Some((sent, grant)));
             }
             tokio::time::sleep(Duration::from_millis(5 + choices.below(20))).await;
@@ -115,7 +130,7 @@ impl Worker {
         self.note(claim, What::GaveUp);
         // A place that is left without a word must not matter to the others, but it does keep try-once claims out.
         if !choices.one_in(10) {
-            let _left = Coordinator::release(&*self.client, take_back(claim)).await?;
+            let _left = settled(|| Coordinator::release(&*self.client, take_back(claim))).await?;
         }
         Ok(None)
     }
@@ -142,7 +157,11 @@ impl Worker {
         tokio::time::sleep(Duration::from_millis(choices.below(20))).await;
         if choices.one_in(3) {
             let sent = Stopwatch::start();
-            if let Renewed::Extended { .. } = self.client.renew_one(taken.renewal()).await? {
+            let renewed = settled(|| async {
+                let mut answers = self.client.renew(vec![taken.renewal()]).await?;
+                answers.pop().unwrap_or_else(|| Err(Error::new(Kind::Corrupt, "one renewal has no answer")))
+            });
+            if let Renewed::Extended { .. } = renewed.await? {
                 if boot_ns() < close_ns {
                     self.note(
                         claim,
@@ -162,7 +181,7 @@ impl Worker {
         }
         self.note(claim, What::Released { token });
         let before_close = boot_ns() < close_ns;
-        let answer = Coordinator::release(&*self.client, taken.release()).await?;
+        let answer = settled(|| Coordinator::release(&*self.client, taken.release())).await?;
         let ended = matches!(answer, Released::Ended);
         ensure!(
             ended || !before_close || boot_ns() >= close_ns,

@@ -60,10 +60,12 @@ pub(super) async fn clause_06_a_grant_ends(context: Context) -> Verdict {
     let claim = context.claim("orders/42")?.for_(context.short());
     let first = context.main().take(&claim).await?;
     ensure!(!first.grant.after_lapse, "nothing has lapsed yet");
-    let second = context.until_granted(&**context.main(), &claim.again()).await?;
+    // For long: it must last until it is released.
+    let next = claim.again().for_(context.long());
+    let second = context.until_granted(&**context.main(), &next).await?;
     ensure!(second.grant.after_lapse, "the next grant says that the one before ended uncleanly");
     context.main().end(second.release()).await?;
-    let third = context.main().take(&claim.again()).await?;
+    let third = context.main().take(&next.again()).await?;
     ensure!(!third.grant.after_lapse, "a release is no lapse");
     Ok(())
 }
