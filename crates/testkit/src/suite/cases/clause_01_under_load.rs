@@ -13,7 +13,7 @@ use super::super::{
     Context, Failure, Verdict,
     context::{GLANCE, PATIENCE},
     failure::{ensure, ensure_eq},
-    shape::{Expect as _, Shape as _, Taken, take_back},
+    shape::{Shape as _, Taken, take_back},
 };
 use crate::{
     check::{Event, History, What},
