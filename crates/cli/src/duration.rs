@@ -41,7 +41,12 @@ mod tests {
         assert_eq!(read("250ms"), Duration::from_millis(250));
         assert_eq!(read("1.5s"), Duration::from_millis(1_500));
         assert_eq!(problem("30"), "--ttl: 30 has no unit; write 30s (or 30ms)");
-        assert_eq!(problem("0"), "--ttl: 0 has no unit; write 0s (or 0ms)");
+        assert_eq!(read("0"), Duration::ZERO);
+        assert_eq!(
+            ttl("--ttl", "0").unwrap_err().what(),
+            "--ttl: 0: TTL must be between 50ms and 7d",
+            "not a unit that would be refused next"
+        );
         assert_eq!(problem("1.5"), "--ttl: 1.5 has no unit; write 1.5s (or 1.5ms)");
     }
 

@@ -8,7 +8,6 @@ use std::{
     io,
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     process::Command,
-    sync::Arc,
     thread,
     time::Duration,
 };
@@ -79,8 +78,8 @@ impl Wire {
 
 /// Two network namespaces, each kept by a process that sleeps in it.
 pub struct Spaces {
-    servers: Arc<Child>,
-    clients: Arc<Child>,
+    servers: Child,
+    clients: Child,
     _folder: TempDir,
 }
 
@@ -96,7 +95,7 @@ impl Spaces {
                 ended.or_else(|| (link(&space(&child)) != link("/proc/self/ns/net")).then_some(Ok(())))
             })
             .unwrap()
-            .map(|()| Arc::new(child))
+            .map(|()| child)
         };
         let spaces = Self { servers: keeper("servers")?, clients: keeper("clients")?, _folder: folder };
         let other = spaces.clients.pid();

@@ -1,5 +1,5 @@
 //! Durations as people type them: a number with its unit. A bare `30` is refused, because half of those who write it
-//! mean seconds and half milliseconds.
+//! mean seconds and half milliseconds; a bare `0` is both.
 
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
     if trimmed.starts_with('-') && trimmed[1..].starts_with(|first: char| first.is_ascii_digit()) {
         return Err(format!("{trimmed} is negative; write how long, as in 30s"));
+    }
+    // Nothing is nothing in every unit; whether it is long enough is for the setting to say.
+    if trimmed == "0" {
+        return Ok(Duration::ZERO);
     }
     if trimmed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(format!("{trimmed} has no unit; write {trimmed}s (or {trimmed}ms)"));
