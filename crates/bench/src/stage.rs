@@ -89,14 +89,14 @@ impl Running {
         let engine = match stage {
             Stage::Local | Stage::Sqlite => Engine::None,
             Stage::Redis => Engine::Redis(vec![RedisSetup::new().start()?]),
-            Stage::RedisAof => Engine::Redis(vec![RedisSetup::new().durable().start()?]),
+            Stage::RedisAof => Engine::Redis(vec![RedisSetup::new().durable().on_disk().start()?]),
             Stage::Redlock => {
                 let nodes: io::Result<_> = (0..NODES).map(|_| RedisSetup::new().start()).collect();
                 Engine::Redis(nodes?)
             }
             Stage::Etcd => Engine::Etcd(etcd(1)?),
             Stage::EtcdThree => Engine::Etcd(etcd(3)?),
-            Stage::Postgres => Engine::Postgres(Postgres::start()?),
+            Stage::Postgres => Engine::Postgres(Postgres::start_on_disk()?),
         };
         let hosts = hosts(&engine);
         let url = url(stage, &engine, &hosts, folder.path());

@@ -14,7 +14,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{PATIENCE, Server, find_program, folder, folder_in_memory, free_port};
+use super::{PATIENCE, Server, find_program, free_port, place};
 use crate::process::{Signal, Spawn, wait_until};
 
 pub use cut::Cut;
@@ -71,7 +71,7 @@ impl Etcd {
 
     fn lay_out(members: usize, setup: Setup) -> io::Result<Self> {
         let program = find_program("etcd")?;
-        let folder = if setup.on_disk { folder("etcd")? } else { folder_in_memory("etcd")? };
+        let folder = place("etcd", setup.on_disk)?;
         if setup.tls {
             certificates::make(folder.path())?;
         }

@@ -172,10 +172,23 @@ const ROOM: u64 = 4 << 30;
 /// As [`folder`].
 pub fn folder_in_memory(name: &str) -> io::Result<tempfile::TempDir> {
     let room = nix::sys::statvfs::statvfs(MEMORY).map(|stat| stat.blocks_available() * stat.fragment_size());
-    if room.is_ok_and(|room| room > ROOM) {
+    if room.is_ok_and(|room| room.min(memory_available()) > ROOM) {
         return tempfile::Builder::new().prefix(&format!("leasehold-{name}-")).tempdir_in(MEMORY);
     }
     folder(name)
+}
+
+/// What the system can give without swapping, in bytes: what lies in memory may be allowed more than there is.
+fn memory_available() -> u64 {
+    let known = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = known.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or_default().saturating_mul(1 << 10)
+}
+
+/// A server's folder: in memory, unless whoever measures wants the disk.
+fn place(name: &str, on_disk: bool) -> io::Result<tempfile::TempDir> {
+    if on_disk { folder(name) } else { folder_in_memory(name) }
 }
 
 /// Writes a server's file, readable by its user alone.

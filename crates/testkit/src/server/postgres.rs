@@ -1,7 +1,8 @@
 //! `PostgreSQL`, its standbys, and `PgBouncer` in front of it.
 //!
 //! `PostgreSQL` refuses to run as root: its programs then run as the user `postgres`, whom Debian's package makes. The first
-//! server of a test process costs an `initdb`; the others start from a copy of what that made. `fsync` stays on.
+//! server of a test process costs an `initdb`; the others start from a copy of what that made. `fsync` stays on; where there
+//! is room, their files lie in memory, so that a busy disk does not decide how long a commit takes.
 
 use std::{
     fs, io,
@@ -19,7 +20,7 @@ use tempfile::TempDir;
 
 mod tls;
 
-use super::{PATIENCE, Server, ServerClock, find_program, folder, free_port, write_private};
+use super::{PATIENCE, Server, ServerClock, find_program, free_port, place, write_private};
 use crate::{
     lock,
     process::{Signal, Spawn, wait_until},
@@ -97,8 +98,8 @@ fn psql(port: u16, database: &str, sql: &str) -> io::Result<String> {
 }
 
 /// A folder that the server's user owns.
-fn owned_folder(name: &str) -> io::Result<TempDir> {
-    let folder = folder(name)?;
+fn owned_folder(name: &str, on_disk: bool) -> io::Result<TempDir> {
+    let folder = place(name, on_disk)?;
     give(folder.path())?;
     Ok(folder)
 }
@@ -120,7 +121,7 @@ fn template() -> io::Result<Arc<TempDir>> {
     if let Some(home) = made.upgrade() {
         return Ok(home);
     }
-    let home = Arc::new(owned_folder("postgres-template")?);
+    let home = Arc::new(owned_folder("postgres-template", false)?);
     let data = home.path().join("data");
     run(
         "initdb",
@@ -137,8 +138,8 @@ struct NewHome {
     template: Arc<TempDir>,
 }
 
-fn new_home() -> io::Result<NewHome> {
-    let home = owned_folder("postgres")?;
+fn new_home(on_disk: bool) -> io::Result<NewHome> {
+    let home = owned_folder("postgres", on_disk)?;
     let data = home.path().join("data");
     let template = template()?;
     let from = template.path().join("data");
@@ -160,7 +161,15 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`].
     pub fn start_with(settings: &[(&str, &str)]) -> io::Result<Self> {
-        Self::start_in(new_home()?, settings, None)
+        Self::start_in(new_home(false)?, settings, None)
+    }
+
+    /// The same with its files on the disk, where tests do without: for whoever measures.
+    ///
+    /// # Errors
+    /// As [`Postgres::start`].
+    pub fn start_on_disk() -> io::Result<Self> {
+        Self::start_in(new_home(true)?, &[], None)
     }
 
     /// The same with a wall clock that can be stepped.
@@ -168,7 +177,7 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`], and when the clock cannot be made.
     pub fn start_with_clock() -> io::Result<Self> {
-        let new = new_home()?;
+        let new = new_home(false)?;
         let clock = ServerClock::new(new.home.path())?;
         Self::start_in(new, &[], Some(clock))
     }
@@ -375,7 +384,7 @@ impl Postgres {
     }
 
     fn backup(&self, name: &str) -> io::Result<TempDir> {
-        let home = owned_folder(name)?;
+        let home = owned_folder(name, false)?;
         let (data, port) = (home.path().join("data"), self.port.to_string());
         run(
             "pg_basebackup",
@@ -433,7 +442,7 @@ impl PgBouncer {
     /// # Errors
     /// When the program is missing or it does not start.
     pub fn start(postgres: &Postgres, pool: u16) -> io::Result<Self> {
-        let home = owned_folder("pgbouncer")?;
+        let home = owned_folder("pgbouncer", false)?;
         let port = free_port(0)?;
         let users = home.path().join("users.txt");
         let config = home.path().join("pgbouncer.ini");

@@ -17,7 +17,7 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`].
     pub fn start_over_tls(certificates: &Certificates) -> io::Result<Self> {
-        let new = new_home()?;
+        let new = new_home(false)?;
         let folder = new.home.path();
         fs::write(folder.join("data/pg_hba.conf"), ACCESS)?;
         let mut paths = Vec::new();

@@ -12,7 +12,7 @@ pub use cluster::RedisCluster;
 pub use sentinel::RedisSentinels;
 pub use wire::{Reply, ask};
 
-use super::{PATIENCE, Server, ServerClock, find_program, folder, free_port};
+use super::{PATIENCE, Server, ServerClock, find_program, free_port, place};
 use crate::process::{Spawn, wait_until};
 
 /// How a server is to be started. Without persistence unless asked.
@@ -21,6 +21,7 @@ pub struct RedisSetup {
     settings: Vec<(String, String)>,
     clock: bool,
     secure: bool,
+    on_disk: bool,
 }
 
 impl RedisSetup {
@@ -40,6 +41,12 @@ impl RedisSetup {
     #[must_use]
     pub fn durable(self) -> Self {
         self.with("appendonly", "yes").with("appendfsync", "always")
+    }
+
+    /// With its files on the disk, where tests do without: for whoever measures.
+    #[must_use]
+    pub fn on_disk(self) -> Self {
+        Self { on_disk: true, ..self }
     }
 
     /// With a wall clock that can be stepped.
@@ -63,7 +70,7 @@ impl RedisSetup {
     }
 
     fn start_at(self, port: u16) -> io::Result<Redis> {
-        let folder = folder("redis")?;
+        let folder = place("redis", self.on_disk)?;
         let ports = if self.secure { ("0", port.to_string()) } else { ("", String::new()) };
         let mut spawn = Spawn::new(find_program("redis-server")?)
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
