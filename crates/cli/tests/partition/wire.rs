@@ -27,7 +27,7 @@ const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
 
 /// How the client is kept from the servers.
 pub enum Wire {
-    Kernel(Spaces),
+    Kernel(Box<Spaces>),
     Proxies(Vec<Proxy>),
 }
 
@@ -35,7 +35,7 @@ impl Wire {
     /// A wire to these servers, of the best kind that this machine allows.
     pub fn to(servers: &[SocketAddr]) -> Self {
         match Spaces::joined().and_then(|spaces| spaces.serve(servers).map(|()| spaces)) {
-            Ok(spaces) => Self::Kernel(spaces),
+            Ok(spaces) => Self::Kernel(Box::new(spaces)),
             Err(why) => {
                 eprintln!("no network namespaces on this machine ({why}): the proxy is the wire");
                 Self::Proxies(servers.iter().map(|server| Proxy::start(*server).unwrap()).collect())
