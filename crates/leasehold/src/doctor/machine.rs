@@ -1,15 +1,30 @@
 //! Facts about the machine that asks: they bear on what a holder's window is worth.
 
-use std::fs;
+use std::{convert::Infallible, fs, time::Duration};
 
-use super::{Finding, Verdict};
+use leasehold_core::window::ClockRule;
+
+use super::{Finding, Verdict, rate};
+use crate::clock;
+
+/// Over this its clock is measured (ours: to a few ppm, as nothing is asked over a wire).
+const SPAN: Duration = Duration::from_millis(100);
 
 /// What can be seen without asking anybody.
-pub(super) fn examine() -> Vec<Finding> {
+pub(super) async fn examine() -> Vec<Finding> {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let power = fs::read_to_string("/sys/power/state").unwrap_or_default();
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-    vec![pauses(&cpu), suspend(&power), time_namespace(&offsets)]
+    vec![pauses(&cpu), suspend(&power), time_namespace(&offsets), slewing().await]
+}
+
+/// A time daemon may make the clock go faster or slower for a while.
+async fn slewing() -> Finding {
+    let boot = async || Ok::<_, Infallible>(clock::read(ClockRule::Boot).boot_ns);
+    match rate::measure(SPAN, boot).await {
+        Ok(rate) => rate.judged_here(),
+        Err(never) => match never {},
+    }
 }
 
 /// A paused guest sees no gap on any of its clocks.

@@ -4,6 +4,7 @@
 //! are told. An examination changes nothing: no file is made, no namespace, no setting.
 
 mod machine;
+pub(crate) mod rate;
 
 use std::{borrow::Cow, thread};
 
@@ -29,7 +30,11 @@ pub async fn examine(url: &str, namespace: &Namespace) -> Result<Report, Error> 
     let spawned = thread::Builder::new().name("leasehold-doctor".to_owned()).spawn(move || {
         let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let findings = match built {
-            Ok(runtime) => runtime.block_on(url.examine(&namespace)),
+            Ok(runtime) => runtime.block_on(async {
+                let mut findings = url.examine(&namespace).await?;
+                findings.extend(machine::examine().await);
+                Ok(findings)
+            }),
             Err(reason) => Err(no_thread(&reason)),
         };
         // Whoever asked may have gone.
@@ -37,8 +42,7 @@ pub async fn examine(url: &str, namespace: &Namespace) -> Result<Report, Error> 
     });
     spawned.map_err(|reason| no_thread(&reason))?;
     let findings = told.await.map_err(|_| Error::new(Kind::Unavailable, "the examination ended early"))?;
-    let mut findings = findings.map_err(|error| error.at(&place))?;
-    findings.extend(machine::examine());
+    let findings = findings.map_err(|error| error.at(&place))?;
     Ok(Report { place, findings })
 }
 

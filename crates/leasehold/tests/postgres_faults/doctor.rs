@@ -46,6 +46,19 @@ async fn what_loses_answered_leases_is_found_with_its_cure() {
     }
 }
 
+/// By three hundredths: leases end before the windows of their holders, unless waiters measure the end by their own clocks.
+#[tokio::test]
+async fn a_clock_that_runs_fast_is_found_where_leases_end_by_it() {
+    let server = Postgres::start_with_clock().unwrap();
+    let url = server.url("postgres");
+    drop(ready(&url).await);
+    assert!(found(&examined(&url).await, "clock rate").verdict < Verdict::Warning);
+    server.clock().gain(30_000).unwrap();
+    names(&examined(&url).await, "clock rate", Verdict::Fault, "ppm ahead", "time daemon");
+    let observed = examined(&format!("{url}?expiry=observed")).await;
+    assert_eq!(found(&observed, "clock rate").verdict, Verdict::Fine, "{observed:?}");
+}
+
 #[tokio::test]
 async fn what_keeps_its_word_is_fine() {
     let database = shared().database().unwrap();

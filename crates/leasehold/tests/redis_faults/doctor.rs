@@ -62,6 +62,17 @@ async fn a_replica_and_a_master_that_never_stops_are_found() {
     assert_eq!(verdict(&examined(&master.url()).await, "replication"), Verdict::Fine);
 }
 
+/// By three hundredths: leases end before the windows of their holders.
+#[tokio::test]
+async fn a_clock_that_runs_fast_is_found() {
+    let server = RedisSetup::new().with_clock().start().unwrap();
+    assert!(verdict(&examined(&server.url()).await, "clock rate") < Verdict::Warning);
+    server.clock().gain(30_000).unwrap();
+    assert_eq!(verdict(&examined(&server.url()).await, "clock rate"), Verdict::Fault);
+    server.clock().gain(-30_000).unwrap();
+    assert_eq!(verdict(&examined(&server.url()).await, "clock rate"), Verdict::Note);
+}
+
 #[tokio::test]
 async fn a_clock_far_away_and_a_user_without_permissions_are_found() {
     let server = RedisSetup::new().with_clock().start().unwrap();

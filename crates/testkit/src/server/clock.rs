@@ -38,7 +38,7 @@ impl ServerClock {
     pub fn new(folder: &Path) -> io::Result<Self> {
         let path = folder.join("clock");
         let file = File::create(&path)?;
-        file.write_all_at(&[0; 16], 0)?;
+        file.write_all_at(&[0; 32], 0)?;
         Ok(Self { path, file, shift_ns: AtomicI64::new(0) })
     }
 
@@ -73,6 +73,16 @@ impl ServerClock {
     /// When the file cannot be written.
     pub fn stand(&self, unix_ns: u64) -> io::Result<()> {
         self.file.write_all_at(&i64::try_from(unix_ns).unwrap_or(i64::MAX).to_ne_bytes(), 8)
+    }
+
+    /// Has the clock gain so many parts per million from now on.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn gain(&self, ppm: i64) -> io::Result<()> {
+        let now_ns = crate::clock::unix_us().saturating_mul(1_000);
+        self.file.write_all_at(&i64::try_from(now_ns).unwrap_or(i64::MAX).to_ne_bytes(), 24)?;
+        self.file.write_all_at(&ppm.to_ne_bytes(), 16)
     }
 
     fn step(&self, by_ns: i64) -> io::Result<()> {
@@ -134,5 +144,10 @@ mod tests {
         assert_eq!(shown(), 1_800_000_000_123_456_789);
         clock.stand(0).unwrap();
         assert!(shown() > later);
+        clock.gain(1_000_000).unwrap();
+        let (from, here) = (shown(), crate::clock::unix_us() * 1_000);
+        crate::clock::pause(Duration::from_millis(50));
+        let (gained, passed) = (shown() - from, crate::clock::unix_us() * 1_000 - here);
+        assert!(gained >= passed + 50_000_000, "{gained} {passed}");
     }
 }

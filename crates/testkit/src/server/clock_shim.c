@@ -1,7 +1,7 @@
 /* Shifts the wall clock of one process: preloaded into a server under test.
  *
- * The file that LEASEHOLD_CLOCK_FILE names holds two i64 of nanoseconds: a shift, and where the clock stands (0: it goes).
- * Whoever writes there steps the clock, or stops it. Times come from raw system calls: a server's allocator may ask for the
+ * The file that LEASEHOLD_CLOCK_FILE names holds four i64: a shift in nanoseconds, where the clock stands (0: it goes), and how
+ * many parts per million it gains since which nanosecond. Whoever writes there steps the clock, stops it, or has it run fast. Times come from raw system calls: a server's allocator may ask for the
  * time before its C library is ready. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct told {
-  int64_t shift_ns, stands_ns;
+  int64_t shift_ns, stands_ns, gain_ppm, since_ns;
 };
 static const volatile struct told *told;
 
@@ -32,7 +32,8 @@ static int64_t moved(int64_t ns) {
   }
   if (!told) return ns;
   int64_t stands_ns = told->stands_ns;
-  return stands_ns ? stands_ns : ns + told->shift_ns;
+  if (stands_ns) return stands_ns;
+  return ns + told->shift_ns + (ns - told->since_ns) / 1000000 * told->gain_ppm;
 }
 
 static void move(struct timespec *time) {

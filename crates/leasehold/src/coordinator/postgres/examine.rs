@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     clock,
-    doctor::{Finding, Verdict},
+    doctor::{Finding, Verdict, rate},
 };
 
 /// An offset of the server's clock below this is what time synchronisation leaves (ours).
@@ -35,6 +35,7 @@ async fn look(options: Options, namespace: &Namespace) -> Result<Vec<Finding>, E
     let examination = Examination { link, dialler, options, namespace: namespace.clone() };
     let mut findings = examination.server().await?;
     findings.push(examination.clock().await?);
+    findings.push(examination.clock_rate().await?);
     findings.push(examination.pooler().await?);
     findings.extend(examination.schema().await?);
     findings.push(examination.cover());
@@ -103,12 +104,27 @@ impl Examination {
         ])
     }
 
+    /// What the server's wall clock shows, µs since 1970.
+    async fn unix_us(&self) -> Result<u64, Error> {
+        let row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").await?;
+        Ok(number(&row, 0).unsigned_abs())
+    }
+
+    /// How fast the server's wall clock runs.
+    async fn clock_rate(&self) -> Result<Finding, Error> {
+        let theirs = async || self.unix_us().await.map(|us| us.saturating_mul(1_000));
+        let rate = rate::measure(rate::SPAN, theirs).await?;
+        // An advisory lock ends with its session, and by that clock where the session cannot be seen.
+        let ends_leases = self.options.expiry != Expiry::Observed;
+        Ok(if ends_leases { rate.judged() } else { rate.judged_for_people() })
+    }
+
     /// The server's wall clock against ours, with half the round trip as the error.
     async fn clock(&self) -> Result<Finding, Error> {
         let (sent, begun) = (clock::unix_us(), clock::boot_us());
-        let row = self.row("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").await?;
+        let theirs = self.unix_us().await?;
         let trip = clock::boot_us().saturating_sub(begun);
-        let offset = number(&row, 0).unsigned_abs().abs_diff(sent + trip / 2);
+        let offset = theirs.abs_diff(sent + trip / 2);
         let fact = format!(
             "the server's clock differs from this machine's by {} ms (+/- {} ms)",
             offset / 1_000,

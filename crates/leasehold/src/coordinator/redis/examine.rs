@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::{Error, Namespace};
 use redis::Value;
 use tokio::time::timeout;
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     clock,
-    doctor::{Finding, Verdict},
+    doctor::{Finding, Verdict, rate},
 };
 
 /// Memory that is left, as a share of the bound, below which new leases may soon be refused (ours).
@@ -44,11 +45,14 @@ async fn look(options: &Options, namespace: &Namespace) -> Result<Vec<Finding>, 
         Servers::One(node) => vec![node.clone()],
         Servers::Cluster(cluster) => cluster.masters().await?,
     };
+    // The clocks of all nodes are measured at the same time, which takes a second.
+    let rates = join_all(nodes.iter().map(clock_rate)).await;
     let mut findings = Vec::new();
-    for node in &nodes {
+    for (node, rate) in nodes.iter().zip(rates) {
         let facts = Facts::of(node).await?;
         let mut of_node = judge(options, &facts);
         of_node.push(offset(node).await?);
+        of_node.push(rate?);
         if nodes.len() > 1 {
             let name = node.leads_to().borrow().as_ref().map(ToString::to_string).unwrap_or_default();
             for finding in &mut of_node {
@@ -222,15 +226,25 @@ fn replication(options: &Options, facts: &Facts) -> Finding {
     }
 }
 
+/// What the server's clock shows, µs since 1970.
+async fn unix_us(node: &Node) -> Result<u64, Failure> {
+    match redis::from_redis_value::<(u64, u64)>(node.plain(redis::cmd("TIME")).await?) {
+        Ok((seconds, micros)) => Ok(seconds.saturating_mul(1_000_000).saturating_add(micros)),
+        Err(_) => Err(Failure::unanswered("the server tells no time")),
+    }
+}
+
+/// How fast the server's clock runs.
+async fn clock_rate(node: &Node) -> Result<Finding, Failure> {
+    let theirs = async || unix_us(node).await.map(|us| us.saturating_mul(1_000));
+    Ok(rate::measure(rate::SPAN, theirs).await?.judged())
+}
+
 /// How far the server's clock is from ours, measured around one question.
 async fn offset(node: &Node) -> Result<Finding, Failure> {
     let before = clock::unix_us();
-    let answer = node.plain(redis::cmd("TIME")).await?;
+    let theirs = unix_us(node).await?;
     let after = clock::unix_us();
-    let theirs = match redis::from_redis_value::<(u64, u64)>(answer) {
-        Ok((seconds, micros)) => seconds.saturating_mul(1_000_000).saturating_add(micros),
-        Err(_) => return Err(Failure::unanswered("the server tells no time")),
-    };
     let error = Duration::from_micros(after.saturating_sub(before) / 2 + 1);
     let middle = before.midpoint(after);
     let apart = Duration::from_micros(theirs.abs_diff(middle));
