@@ -169,20 +169,21 @@ fn a_newer_format_asks_for_an_upgrade() {
     assert!(error.to_string().contains("upgrade"), "{error}");
 }
 
-/// As it was before tokens were set aside for heirs.
+/// As it was before tokens were set aside for heirs, and before programs took turns at forgetting.
 #[tokio::test]
 async fn a_file_of_the_first_format_is_brought_up_to_date_and_keeps_its_leases() {
     let place = Place::new();
     let held = claim(1);
     let grant = granted(&place.open(), held.clone()).await;
     place.sql(
-        "ALTER TABLE slot DROP COLUMN heir; ALTER TABLE slot DROP COLUMN ends; DROP TABLE past; PRAGMA user_version = 1",
+        "ALTER TABLE slot DROP COLUMN heir; ALTER TABLE slot DROP COLUMN ends; DROP TABLE past; \
+         ALTER TABLE store DROP COLUMN purged_unix; ALTER TABLE store DROP COLUMN purge_cursor; PRAGMA user_version = 1",
     );
     let coordinator = place.open();
     let version = Connection::open(place.path())
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get::<_, i32>(0));
-    assert_eq!(version, Ok(2));
+    assert_eq!(version, Ok(3));
     let next = Claim { queue: true, ..claim(2) };
     assert!(matches!(coordinator.acquire(next.clone()).await.unwrap(), Acquired::Busy(_)));
     let release = Release {
@@ -449,7 +450,6 @@ async fn idle_resources_are_forgotten_after_a_week_and_their_tokens_are_not() {
     let old = granted(&coordinator, claim_of("old", 1)).await;
     assert_eq!(coordinator.release(release(&claim_of("old", 1), old.token)).await.unwrap(), Released::Ended);
     place.clock.advance(Duration::from_secs(8 * 24 * 3_600));
-    // Two batches: purging starts anywhere and goes round.
     for n in 2..5 {
         granted(&coordinator, claim_of("new", n)).await;
         place.clock.advance(Duration::from_secs(61));
@@ -460,6 +460,48 @@ async fn idle_resources_are_forgotten_after_a_week_and_their_tokens_are_not() {
     assert_eq!(names, [Resource::new("new").unwrap()]);
     place.clock.set_wall(Duration::from_secs(5));
     assert!(granted(&coordinator, claim_of("old", 9)).await.token > old.token);
+}
+
+/// Programs that come and go each minute get as far as one that stays, and many at once do not look at the same rows.
+#[tokio::test]
+async fn however_many_programs_there_are_they_take_turns_at_forgetting() {
+    let place = Place::new();
+    let turn = || {
+        let file = Connection::open(place.path()).unwrap();
+        file.query_row("SELECT purged_unix, purge_cursor FROM store", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+        })
+        .unwrap()
+    };
+    let first = place.open();
+    granted(&first, claim_of("first", 1)).await;
+    place.sql(
+        "WITH RECURSIVE some(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM some WHERE n < 600) \
+         INSERT INTO slot (space, resource, waiting, touched_unix, boot, at, span, ttl_ms) \
+         SELECT 1, 'r' || n, 0, 9000000000000000, 1, 0, 0, 0 FROM some",
+    );
+    place.clock.advance(Duration::from_secs(61));
+    let mut cursors = Vec::new();
+    for round in 0..3 {
+        let mut seen = None;
+        for program in 0..3 {
+            let another = place.open();
+            granted(&another, claim_of(&format!("p{round}-{program}"), 10 * (round + 1) + program)).await;
+            let now = turn();
+            assert_eq!(*seen.get_or_insert(now), now, "one step a minute, whoever comes");
+        }
+        cursors.push(seen.unwrap().1);
+        place.clock.advance(Duration::from_secs(61));
+    }
+    assert_eq!(cursors, [256, 512, 0], "each goes on where the last one stopped");
+    // Not before the minute is over, for the one that stayed as well; and a clock that is set back is not waited for.
+    let before = turn();
+    granted(&first, claim_of("stays", 98)).await;
+    assert_ne!(turn(), before);
+    place.clock.set_wall(Duration::from_secs(5));
+    place.clock.advance(Duration::from_secs(61));
+    granted(&first, claim_of("back", 99)).await;
+    assert!(turn().0 < before.0);
 }
 
 #[tokio::test]

@@ -15,12 +15,12 @@ use super::{
 
 /// Seven days, the retention of token counters.
 const RETENTION_US: u64 = Ttl::MAX.as_micros();
-/// Rows looked at in one step (ours: some ten microseconds; programs that run for seconds share the work by chance).
-const STEP: i64 = 64;
+/// Rows looked at in one step (ours: a fraction of a millisecond, beside a request that waits for it).
+const STEP: i64 = 256;
 /// Rows looked at in one step of somebody who asks for it (ours: a millisecond, for which others wait).
 const PAGE: u32 = 500;
-/// Time between steps.
-pub(super) const PAUSE_US: u64 = 60_000_000;
+/// Time between steps, whoever makes them.
+const PAUSE_US: u64 = 60_000_000;
 
 /// A row that nobody needs any more.
 struct Idle {
@@ -30,12 +30,27 @@ struct Idle {
 }
 
 impl Step<'_> {
-    /// Looks at the rows after `cursor`, or anywhere at first, and removes the idle ones. Where to go on.
-    pub(super) fn purge(&mut self, cursor: Option<i64>, now: Now) -> Result<i64, Failure> {
-        let cursor = match cursor {
-            Some(cursor) => cursor,
-            None => self.anywhere(now)?,
-        };
+    /// Makes the next step, unless some program has made one in the last minute: all that use the file take turns, and go on where
+    /// the last one stopped. Time until this one need look again.
+    pub(super) fn purge_in_turn(&mut self, now: Now) -> Result<u64, Failure> {
+        let (last, cursor): (i64, i64) = self
+            .connection
+            .prepare_cached("SELECT purged_unix, purge_cursor FROM store WHERE id = 1")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        // A wall clock that was set back is not waited for.
+        let since_us = signed(now.unix_us).abs_diff(last);
+        if since_us < PAUSE_US {
+            return Ok(PAUSE_US - since_us);
+        }
+        let cursor = self.purge_after(cursor, now)?;
+        self.connection
+            .prepare_cached("UPDATE store SET purged_unix = ?1, purge_cursor = ?2 WHERE id = 1")?
+            .execute([signed(now.unix_us), cursor])?;
+        Ok(PAUSE_US)
+    }
+
+    /// Looks at the rows after `cursor` and removes the idle ones. Where to go on.
+    fn purge_after(&mut self, cursor: i64, now: Now) -> Result<i64, Failure> {
         let mut statement =
             self.connection.prepare_cached(row::select!("WHERE id > ?1 ORDER BY id LIMIT ?2"))?;
         let (mut idle, mut last, mut seen) = (Vec::new(), cursor, 0);
@@ -104,14 +119,6 @@ impl Step<'_> {
         past::forget(self.connection, *row)?;
         self.connection.prepare_cached("DELETE FROM slot WHERE id = ?1")?.execute([row])?;
         Ok(())
-    }
-
-    /// A row by chance: short-lived programs would else all look at the same ones.
-    fn anywhere(&self, now: Now) -> Result<i64, Failure> {
-        let last: Option<i64> =
-            self.connection.prepare_cached("SELECT max(id) FROM slot")?.query_row([], |row| row.get(0))?;
-        let blocks = last.unwrap_or(0) / STEP + 1;
-        Ok(signed(now.unix_us) % blocks * STEP)
     }
 }
 

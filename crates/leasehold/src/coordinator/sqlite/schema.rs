@@ -17,7 +17,7 @@ use super::in_use;
 /// `lsHD`: SQLite's application id of a lease file.
 pub(super) const APPLICATION_ID: i32 = 0x6c73_4844;
 /// The version of the tables below.
-pub(super) const VERSION: i32 = 2;
+pub(super) const VERSION: i32 = 3;
 
 /// Bytes of a page of a new file. A commit writes each page it touches as a whole, and sums it up; a row has some 200 bytes, so
 /// most of a page of the usual 4,096 would be written for nothing.
@@ -56,7 +56,9 @@ CREATE TABLE store (
     made_unix INTEGER NOT NULL,
     quarantine_boot TEXT NOT NULL,
     quarantine_until INTEGER NOT NULL,
-    quarantine_span INTEGER NOT NULL
+    quarantine_span INTEGER NOT NULL,
+    purged_unix INTEGER NOT NULL DEFAULT 0,
+    purge_cursor INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE space (
     id INTEGER PRIMARY KEY,
@@ -121,11 +123,17 @@ CREATE TABLE observed (
 
 /// What each format has added to the one before. Programs of the older format that have the file open go on with it: they do
 /// not see what was added, and what they write makes an heir they did not know of void.
-const ADDED: [&str; 1] = [concat!(
-    "ALTER TABLE slot ADD COLUMN heir BLOB;",
-    "ALTER TABLE slot ADD COLUMN ends INTEGER NOT NULL DEFAULT 0;",
-    past!(),
-)];
+const ADDED: [&str; 2] = [
+    concat!(
+        "ALTER TABLE slot ADD COLUMN heir BLOB;",
+        "ALTER TABLE slot ADD COLUMN ends INTEGER NOT NULL DEFAULT 0;",
+        past!(),
+    ),
+    concat!(
+        "ALTER TABLE store ADD COLUMN purged_unix INTEGER NOT NULL DEFAULT 0;",
+        "ALTER TABLE store ADD COLUMN purge_cursor INTEGER NOT NULL DEFAULT 0;",
+    ),
+];
 
 /// What the first bytes of a file say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,6 @@ use super::{
     horizon::Horizon,
     open::{self, Opened},
     place::Companions,
-    purge,
     request::{Reply, Request, Work},
     space::Memo,
     wake::Ringer,
@@ -24,8 +23,8 @@ use crate::clock::{self, Clock};
 pub(super) struct Session {
     opened: Opened,
     memo: Memo,
+    /// Nothing is to be forgotten before.
     purge_after_us: u64,
-    purge_cursor: Option<i64>,
     /// What the horizon is at least: only ever raised by others.
     horizon_us: u64,
     gate_checked_us: u64,
@@ -75,7 +74,6 @@ impl Session {
             opened,
             memo: Memo::default(),
             purge_after_us: 0,
-            purge_cursor: None,
             horizon_us: 0,
             gate_checked_us: 0,
             companions,
@@ -258,8 +256,7 @@ impl Session {
         if work == Work::Write {
             let now = context.now();
             if now.clock_us >= self.purge_after_us {
-                self.purge_cursor = Some(step.purge(self.purge_cursor, now)?);
-                self.purge_after_us = now.clock_us.saturating_add(purge::PAUSE_US);
+                self.purge_after_us = now.clock_us.saturating_add(step.purge_in_turn(now)?);
             }
         }
         let effects = step.effects;

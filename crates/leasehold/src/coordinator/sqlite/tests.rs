@@ -39,7 +39,7 @@ impl Desk {
     fn new() -> Self {
         let connection = Connection::open_in_memory().unwrap();
         schema::create_tables(&connection).unwrap();
-        connection.execute("INSERT INTO store VALUES (1, 0, '', 0, 0)", []).unwrap();
+        connection.execute("INSERT INTO store VALUES (1, 0, '', 0, 0, 0, 0)", []).unwrap();
         let own = Address::of_nobody(1, [0; 8]);
         let setting =
             Setting { namespace: Namespace::default(), place: String::new(), told_max_ttl: None, own };
