@@ -14,7 +14,7 @@ use leasehold_core::{
     waiter::Refusal,
 };
 
-use crate::{LeaseHandle, fence::Refused};
+use crate::{LeaseHandle, Vitals, fence::Refused};
 
 /// Tells of a new client: whose holder id is whose, and where its leases are.
 pub(crate) fn connected(holder_id: HolderId, label: &Label, namespace: &Namespace, profile: &Profile) {
@@ -235,6 +235,22 @@ pub(crate) fn renewal_failed(identity: &Identity, holder_id: HolderId, failures:
         reason = error.kind().word(),
         %error,
         "a renewal failed and is tried again while the window is open"
+    );
+}
+
+/// Tells of a TTL that is shorter than what this client has met calls for.
+pub(crate) fn short_ttl(identity: &Identity, holder_id: HolderId, ttl: Ttl, vitals: &Vitals) {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    tracing::warn!(
+        resource = identity.resource.as_str(),
+        lease_id = %identity.lease_id,
+        %holder_id,
+        fencing_token = identity.token.get(),
+        ttl_ms = ttl.as_millis(),
+        needed_ms = vitals.needed_ttl().map(ms),
+        round_trip_ms = ms(vitals.round_trip.p99),
+        pause_ms = ms(vitals.host_pause.p99),
+        "the TTL is short for what this client has met, and a lost renewal may cost the lease"
     );
 }
 

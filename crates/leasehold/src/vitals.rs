@@ -7,6 +7,7 @@
 use std::{sync::Mutex, time::Duration};
 
 use hdrhistogram::Histogram;
+use leasehold_core::derive_ttl::{Inputs, derive};
 
 use crate::sync::lock;
 
@@ -14,6 +15,8 @@ use crate::sync::lock;
 const LONGEST_US: u64 = 604_800_000_000;
 /// 1 %: finer than any TTL is chosen.
 const DIGITS: u8 = 2;
+/// Fewer round trips than this say nothing of a percentile (ours).
+const ENOUGH: u64 = 20;
 
 /// One kind of duration, measured over the life of a client. All zero while there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,6 +47,22 @@ pub struct Vitals {
     pub hand_over: Vital,
     /// From asking for a lease to having it, waiting included.
     pub wait: Vital,
+}
+
+impl Vitals {
+    /// The TTL at which a lease that is renewed in the background survives a lost renewal, by the round trips and pauses that
+    /// were measured; see [`derive`]. `None` while there were fewer than 20 round trips, and when no TTL is long enough.
+    pub fn needed_ttl(&self) -> Option<Duration> {
+        let measured = Inputs {
+            work_p99: Some(Duration::ZERO),
+            margin: Some(Duration::ZERO),
+            rtt_p99: Some(self.round_trip.p99),
+            pause_p99: Some(self.host_pause.p99),
+            ..Inputs::default()
+        };
+        let derived = (self.round_trip.count >= ENOUGH).then(|| derive(&measured))?;
+        derived.ok().map(|derived| derived.renewed.exact)
+    }
 }
 
 /// One histogram, behind a lock of its own.
@@ -107,6 +126,18 @@ impl Recordings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ttl_that_is_needed_grows_with_what_was_met_and_takes_enough_of_it() {
+        let mut vitals = Vitals::default();
+        (vitals.round_trip.count, vitals.round_trip.p99) = (ENOUGH, Duration::from_millis(10));
+        let short = vitals.needed_ttl().unwrap();
+        vitals.host_pause.p99 = Duration::from_secs(60);
+        let long = vitals.needed_ttl().unwrap();
+        assert!(short < Duration::from_secs(1) && long >= Duration::from_secs(240), "{short:?}, {long:?}");
+        vitals.round_trip.count = ENOUGH - 1;
+        assert_eq!(vitals.needed_ttl(), None, "too few to say");
+    }
 
     #[test]
     fn a_recording_tells_quantiles_to_one_percent_and_bounds_what_it_keeps() {

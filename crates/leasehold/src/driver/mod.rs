@@ -14,6 +14,7 @@
 
 mod alarm;
 mod chore;
+mod doubt;
 mod registry;
 mod renew;
 mod steps;
@@ -42,6 +43,7 @@ use crate::{clock, meter::Meter, random::Jitter};
 
 use alarm::Alarm;
 pub(crate) use chore::Chore;
+use doubt::Doubts;
 pub(crate) use registry::Registry;
 use steps::Steps;
 
@@ -61,6 +63,7 @@ pub(crate) struct Core {
     pub(crate) jitter: Jitter,
     pub(crate) holder_id: HolderId,
     pub(crate) meter: Arc<Meter>,
+    doubts: Doubts,
     /// Rung when the driver must look again before its alarm.
     pub(crate) bell: Notify,
     closing: AtomicBool,
@@ -204,6 +207,7 @@ async fn prepare(
     let coordinator = connect().await?;
     let core = Core {
         meter: Arc::new(Meter::new(coordinator.profile(), namespace)),
+        doubts: Doubts::default(),
         coordinator,
         registry: Registry::default(),
         jitter: Jitter::seeded()?,

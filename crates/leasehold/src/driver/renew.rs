@@ -48,6 +48,7 @@ async fn send_batch(core: &Core, batch: Vec<Due>) {
     if let Some(first) = batch.first() {
         core.meter.called("renewal", answers.as_ref().err(), since(first.sent));
     }
+    core.doubts.look(core, &batch);
     // One draw for the batch: leases that were renewed together stay together.
     let random = core.jitter.draw();
     match answers {
