@@ -60,6 +60,11 @@ const EVERYWHERE: &[Case] = cases! {
         a_pipe_that_the_command_closes_is_closed
         no_guard_is_left_for_the_first_process_of_a_container_to_reap
         a_stopped_guard_is_roused_and_keeps_its_promises;
+    suspend:
+        a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing
+        a_lease_revoked_during_a_stop_of_the_whole_group_is_lost_and_not_free_before_the_end
+        a_stop_signal_beside_a_revocation_frees_nothing_under_a_living_command
+        a_command_that_ends_while_suspended_frees_the_resource_and_keeps_its_code;
 };
 
 /// Where waiters have an order: these look at who waits, or rely on it that everybody's turn comes.
@@ -73,16 +78,6 @@ const IN_LINE: &[Case] = cases! {
         promise_3_kill_9_of_the_wrapper_ends_the_tree_and_lets_the_waiter_in
         promise_3_with_the_guard_killed_too_the_ttl_lets_the_waiter_in
         a_wrapper_that_fails_frees_the_resource_only_after_the_last_death;
-};
-
-/// Where one server answers. The guard that takes over from a stopped front has a second or two to connect and to renew; on a busy
-/// machine a majority of three does not always answer it in that time, and it then ends the command, as it must.
-const BY_ONE_SERVER: &[Case] = cases! {
-    suspend:
-        a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing
-        a_lease_revoked_during_a_stop_of_the_whole_group_is_lost_and_not_free_before_the_end
-        a_stop_signal_beside_a_revocation_frees_nothing_under_a_living_command
-        a_command_that_ends_while_suspended_frees_the_resource_and_keeps_its_code;
 };
 
 /// Where ended grants are remembered, and where they are not.
@@ -129,9 +124,9 @@ fn main() -> ExitCode {
     for engine in &engines {
         let file = if engine.name() == "sqlite" { ON_A_FILE } else { &[] };
         // Of these coordinators Redlock alone has neither.
-        let (line, one) = if engine.has_queue() { (IN_LINE, BY_ONE_SERVER) } else { Default::default() };
+        let line = if engine.has_queue() { IN_LINE } else { &[] };
         let past = if engine.has_history() { HISTORY } else { NO_HISTORY };
-        for &(name, case) in EVERYWHERE.iter().chain(line).chain(one).chain(past).chain(file) {
+        for &(name, case) in EVERYWHERE.iter().chain(line).chain(past).chain(file) {
             let (name, engine) = (format!("{}::{name}", engine.name()), Arc::clone(engine));
             trials.push(Trial::test(name, move || {
                 bench::on(engine);

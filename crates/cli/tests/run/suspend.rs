@@ -81,8 +81,10 @@ fn stays_busy(bench: &Bench, time: Duration) {
     }
 }
 
-const UNTIL_TOLD: &str = "trap 'echo told >>$D/told' TERM; echo $$ >$D/command; \
-                          while [ ! -e $D/go ]; do sleep 0.02; done; exit 5";
+/// Starts nothing while it waits: a shell that is stopped in the middle of that is not stopped for the kernel before what it starts
+/// has begun.
+const UNTIL_TOLD: &str =
+    "trap 'echo told >>$D/told' TERM; mkfifo $D/go; echo $$ >$D/command; read line <$D/go; exit 5";
 
 pub fn a_stop_of_the_whole_group_for_longer_than_the_ttl_ends_nothing() {
     let bench = Bench::new();

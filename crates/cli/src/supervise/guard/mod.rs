@@ -63,8 +63,6 @@ impl Birth {
         let Some(start) = wait_for_start(&self.channel)? else { return Ok(()) };
         let Some(Spawned { pid, missed }) = self.spawn(&start, &signals)? else { return Ok(()) };
         self.channel.send(&Tell::Started { pid, missed }.encode())?;
-        // Only now: the command had to be born in the session and the group of the front.
-        setsid()?;
         // Not worth dying for: it only delays the end of a pipe.
         let _kept_open = leave_stdio();
         let link = Link::new(self.channel, self.front);
@@ -73,13 +71,16 @@ impl Birth {
 
     /// Starts the command; tells the front if that fails.
     fn spawn(&self, start: &Start, signals: &SignalSource) -> io::Result<Option<Spawned>> {
-        let too_late = start.deadline_ns.saturating_sub(nanos(start.kill_margin)) <= boottime_ns();
-        let outcome = if too_late {
-            Err(io::Error::from_raw_os_error(libc::ETIME))
-        } else {
-            Program::new(&self.argv, environment(start))
-                .and_then(|program| program.spawn(self.inherited, signals))
+        let before_it_begins = |_| {
+            // Not earlier: the command had to be born in the session and the group of the front. Not later: who stops or kills
+            // that group must not stop or kill us beside a command that runs.
+            setsid()?;
+            // And if we were stopped until now, the lease may be over.
+            let too_late = start.deadline_ns.saturating_sub(nanos(start.kill_margin)) <= boottime_ns();
+            if too_late { Err(io::Error::from_raw_os_error(libc::ETIME)) } else { Ok(()) }
         };
+        let outcome = Program::new(&self.argv, environment(start))
+            .and_then(|program| program.spawn(self.inherited, signals, before_it_begins));
         match outcome {
             Ok(started) => Ok(Some(started)),
             Err(error) => {

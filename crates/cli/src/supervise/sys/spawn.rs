@@ -2,13 +2,20 @@
 //!
 //! `std::process::Command` copies the whole address space as soon as a hook before exec is needed, and one is
 //! needed here: the command must die with its guard, and must get back the mask and the dispositions that the
-//! user's shell gave us. So the command is started as `posix_spawn` does it: the new process borrows our memory
-//! while we stand still, and everything it needs is laid out beforehand, because it may not allocate.
+//! user's shell gave us. So the command is started almost as `posix_spawn` does it: the new process borrows our
+//! memory until it executes the command, and everything it needs is laid out beforehand, because it may not allocate.
+//! Meanwhile we do not stand still: it is born, we do what must be done before the command begins, and let it go.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr::null;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::unistd::{pipe2, read};
 
 use super::check;
 use super::signal::{SignalSet, SignalSource};
@@ -59,11 +66,17 @@ impl Program {
         Ok(Self { candidates, arguments, environment })
     }
 
-    /// Starts the command as a child of the calling thread and dies with that thread.
+    /// Starts the command as a child of the calling thread and dies with that thread. `prepare` is called when the process is
+    /// there, in the session and the group that we are in, and before the command begins; if it fails, nothing begins.
     ///
     /// All signals must be blocked by the caller, so that none of them meets the borrowed memory, and `signals` must
     /// be all of them.
-    pub(crate) fn spawn(&self, inherited: Inherited, signals: &SignalSource) -> io::Result<Spawned> {
+    pub(crate) fn spawn(
+        &self,
+        inherited: Inherited,
+        signals: &SignalSource,
+        prepare: impl FnOnce(i32) -> io::Result<()>,
+    ) -> io::Result<Spawned> {
         let arguments = pointers(&self.arguments);
         let environment = pointers(&self.environment);
         // What the kernel refuses as "not a program" is given to the shell, as execvp does.
@@ -71,6 +84,8 @@ impl Program {
         script.extend(arguments.iter().skip(1));
         let status_path = c_string(format!("/proc/{}/status", std::process::id()).into_bytes())?;
         let mut status = [0; STATUS];
+        let go = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?;
+        let (left, leaves) = pipe2(OFlag::O_CLOEXEC)?;
         let mut launch = Launch {
             candidates: &self.candidates,
             arguments: &arguments,
@@ -80,29 +95,55 @@ impl Program {
             // SAFETY: getpid takes nothing and cannot fail.
             guard: unsafe { libc::getpid() },
             errno: 0,
+            go: go.as_raw_fd(),
             status_path: &status_path,
             status: &mut status,
             pending: SignalSet::empty(),
         };
         let mut stack = vec![0_u128; STACK / size_of::<u128>()];
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let flags = libc::CLONE_VM | libc::SIGCHLD;
         // Emptied at the last moment: what is pending here already, the kernel does not give to a new process.
         let before = signals.take_all()?.iter().fold(0, |bits, signal| bits | bit(signal.signo));
-        // SAFETY: the new process runs `enter` on its own stack in our memory; CLONE_VFORK keeps us standing
-        // until it has left that memory by exec or exit, so `launch` and `stack` outlive it and are not shared
-        // in time. `enter` neither allocates nor unwinds. The pointer past the end is the top of a stack that
-        // grows down, aligned to 16 bytes as the ABI wants it.
+        // SAFETY: the new process runs `enter` on its own stack in our memory. `Newborn` is not gone before that process has
+        // left the memory by exec or exit, so `launch` and `stack` outlive it; until then we touch neither. `enter` neither
+        // allocates nor unwinds. The pointer past the end is the top of a stack that grows down, aligned to 16
+        // bytes as the ABI wants it.
         let pid = check(unsafe {
             let top = stack.as_mut_ptr().add(stack.len());
             libc::clone(enter, top.cast(), flags, (&raw mut launch).cast())
         })?;
-        if launch.errno == 0 {
+        let mut newborn = Newborn { pid, left, may_go: false };
+        drop(leaves);
+        let outcome = prepare(pid).and_then(|()| Ok(go.write(1).map(drop)?));
+        newborn.may_go = outcome.is_ok();
+        drop(newborn);
+        // SAFETY: `launch` is alive; the other process, which wrote this behind the compiler's back, is done with it.
+        let errno = unsafe { (&raw const launch.errno).read_volatile() };
+        if outcome.is_ok() && errno == 0 {
             let at_birth = pending_in(launch.status) & !launch.pending.bits();
             return Ok(Spawned { pid, missed: before | at_birth });
         }
-        // SAFETY: it has exited and is our child; a null status is allowed.
+        // SAFETY: it has ended and is our child; a null status is allowed.
         unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-        Err(io::Error::from_raw_os_error(launch.errno))
+        outcome.and(Err(io::Error::from_raw_os_error(errno)))
+    }
+}
+
+/// A process that still uses our memory. Is dropped only when it no longer does.
+struct Newborn {
+    pid: i32,
+    /// Ends when the process leaves: it has the only other end, which exec closes, and its death.
+    left: OwnedFd,
+    may_go: bool,
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        if !self.may_go {
+            // SAFETY: kill takes any number; this one is our child's, which has not been waited for.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        }
+        while read(&self.left, &mut [0]) == Err(Errno::EINTR) {}
     }
 }
 
@@ -127,14 +168,17 @@ struct Launch<'a> {
     inherited: Inherited,
     guard: libc::pid_t,
     errno: i32,
+    /// Readable when the command may begin.
+    go: RawFd,
     status_path: &'a CStr,
     status: &'a mut [u8; STATUS],
     pending: SignalSet,
 }
 
-/// The new process between clone and exec. Its memory is ours: no allocation, no lock, no panic.
+/// The new process between clone and exec. Its memory is ours, and so is its `errno`: no allocation, no lock, no panic, and until it
+/// may go no call that fails.
 extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `spawn` passes a valid Launch and stands still until this process has left the memory. Every
+    // SAFETY: `spawn` passes a valid Launch and keeps it until this process has left the memory. Every
     // call is async-signal-safe; all pointers end with a null as exec wants.
     unsafe {
         let launch = &mut *argument.cast::<Launch<'_>>();
@@ -146,6 +190,10 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         libc::read(status, launch.status.as_mut_ptr().cast(), STATUS);
         libc::close(status);
         libc::sigpending(launch.pending.raw_mut());
+        let mut count = 0_u64;
+        if libc::read(launch.go, (&raw mut count).cast(), size_of::<u64>()) <= 0 {
+            libc::_exit(127);
+        }
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         if launch.inherited.ignores_chld {
             libc::signal(libc::SIGCHLD, libc::SIG_IGN);
@@ -216,4 +264,61 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 
 fn c_string(bytes: Vec<u8>) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    /// Whether a process waits in a call of the kernel, and in which program.
+    fn waits(pid: i32) -> Option<std::path::PathBuf> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.contains(") S ").then(|| fs::read_link(format!("/proc/{pid}/exe")).ok())?
+    }
+
+    fn spawn(command: &str, prepare: impl FnOnce(i32) -> io::Result<()>) -> io::Result<Spawned> {
+        let argv: Vec<OsString> = ["sh", "-c", command].map(OsString::from).into();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let program = Program::new(&argv, vec![("PATH".into(), path)]).unwrap();
+        // No signal of this process is touched: it has the threads of other tests.
+        let signals = SignalSource::new(&SignalSet::empty()).unwrap();
+        program.spawn(Inherited { mask: SignalSet::empty(), ignores_chld: false }, &signals, prepare)
+    }
+
+    fn ended(pid: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: waits for our own child, into a place of ours.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        status
+    }
+
+    #[test]
+    fn nothing_begins_before_it_may() {
+        let mut seen = None;
+        let started = spawn("exit 7", |pid| {
+            let here = fs::read_link("/proc/self/exe")?;
+            while waits(pid) != Some(here.clone()) {
+                std::thread::yield_now();
+            }
+            seen = Some(pid);
+            Ok(())
+        });
+        let Spawned { pid, .. } = started.unwrap();
+        assert_eq!((seen, libc::WEXITSTATUS(ended(pid))), (Some(pid), 7));
+    }
+
+    #[test]
+    fn what_may_not_begin_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("made");
+        let mut born = 0;
+        let refused = spawn(&format!("touch {}", made.display()), |pid| {
+            born = pid;
+            Err(io::Error::from_raw_os_error(libc::ETIME))
+        });
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ETIME));
+        assert!(born > 0 && !Path::new(&format!("/proc/{born}")).exists() && !made.exists());
+    }
 }
