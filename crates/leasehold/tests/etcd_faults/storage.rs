@@ -155,3 +155,28 @@ async fn idle_resources_are_forgotten_and_their_tokens_rise_all_the_same() {
         assert!(take(&client, &claim(name, seconds(5))).await.token > tokens[name], "{name}");
     }
 }
+
+/// Of eight that come at the same moment one looks, a step of it; the next a minute later, where that one stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_clients_there_are_they_take_turns_at_forgetting() {
+    let etcd = Etcd::start(1).unwrap();
+    let client = ready(&etcd).await;
+    for n in 0..70 {
+        let claim = claim(&format!("r{n}"), seconds(50));
+        let token = take(&client, &claim).await.token;
+        end(&client, &claim, token).await;
+    }
+    let start = leasehold::clock::unix_us() + Ttl::MAX.as_micros() + 60_000_000;
+    let at = async |now_us: u64| -> Vec<usize> {
+        let one =
+            || leasehold::coordinator::etcd::purge_in_turn(options(&etcd), Namespace::default(), now_us);
+        let each = futures_util::future::join_all((0..8).map(|_| one())).await;
+        each.into_iter().filter_map(Result::unwrap).collect()
+    };
+    assert_eq!(at(start).await, [64], "one of them, and as many as it looks at");
+    assert_eq!(at(start + 59_000_000).await, [0_usize; 0], "not before a minute is over");
+    assert_eq!(at(start + 61_000_000).await, [6], "the rest");
+    // From the beginning again, and also after a client whose clock was ahead.
+    assert_eq!(at(start + 122_000_000).await, [0]);
+    assert_eq!(at(start - 122_000_000).await, [0]);
+}

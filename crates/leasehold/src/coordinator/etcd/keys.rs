@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   PREFIX/NAMESPACE/meta               the namespace's settings
+//!   PREFIX/NAMESPACE/purge              when a client last looked for what to forget, and where it stopped
 //!   PREFIX/NAMESPACE/quarantine         there while nothing is granted; hangs on a lease
 //!   PREFIX/NAMESPACE/state/RESOURCE     what is remembered of a resource
 //!   PREFIX/NAMESPACE/held/RESOURCE      there while a grant lives; hangs on the grant's lease
@@ -31,6 +32,11 @@ impl Keys {
 
     pub(super) fn quarantine(&self) -> String {
         format!("{}quarantine", self.root)
+    }
+
+    /// Whose turn it was to forget.
+    pub(super) fn turn(&self) -> String {
+        format!("{}purge", self.root)
     }
 
     /// What all states start with.

@@ -129,7 +129,21 @@ pub async fn connect(options: Options, namespace: Namespace) -> Result<Arc<dyn C
 #[doc(hidden)]
 pub async fn purge(options: Options, namespace: Namespace, now_us: u64) -> Result<usize, Error> {
     let rpc = Arc::new(Rpc::new(&options)?);
-    Arc::new(Engine::new(&options, rpc, namespace)?).purge_some(now_us).await
+    Engine::new(&options, rpc, namespace)?.purge_some(None, now_us).await.map(|purged| purged.idle.len())
+}
+
+/// The same by one of many clients, who take turns: `None` when it is not time.
+///
+/// # Errors
+/// As [`connect`].
+#[doc(hidden)]
+pub async fn purge_in_turn(
+    options: Options,
+    namespace: Namespace,
+    now_us: u64,
+) -> Result<Option<usize>, Error> {
+    let rpc = Arc::new(Rpc::new(&options)?);
+    Engine::new(&options, rpc, namespace)?.purge_in_turn(now_us).await
 }
 
 impl fmt::Debug for EtcdCoordinator {

@@ -4,67 +4,93 @@
 //! Only a resource whose tokens were lifted above that (by what a claimant had seen elsewhere) has a counter worth keeping;
 //! the base is raised by as much in the same step.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use leasehold_core::{Error, Resource, Ttl, record::Purged, request::Purge};
-use tokio::sync::Mutex;
 
 use super::{
     engine::Engine,
     failure::Fail,
     keys::resource_of,
     proto::{Compare, RangeRequest, RangeResponse, RequestOp, after_all},
-    record::{State, decode},
+    record::{State, Turn, decode},
     rpc::Effect,
 };
-use crate::clock;
+use crate::{clock, sync::lock};
 
 /// Seven days, the retention of token counters.
 const RETENTION_US: u64 = Ttl::MAX.as_micros();
 /// States looked at in one step.
 const STEP: i64 = 64;
-/// Time between the steps of one client.
+/// Time between steps, whichever client makes them.
 const PAUSE_US: u64 = 60_000_000;
-/// One in so many short-lived clients takes a step.
+/// One in so many short-lived clients looks whether it is time for a step.
 const CHANCE: u64 = 16;
 
-/// Where looking for idle resources goes on, and when.
+/// When this client looks again whether it is time for a step; `None` before its first grant.
 #[derive(Debug, Default)]
-pub(super) struct Chore {
-    round: Mutex<Round>,
-}
+pub(super) struct Chore(Mutex<Option<u64>>);
 
-#[derive(Debug, Default)]
-struct Round {
-    begun: bool,
-    next_us: u64,
-    after: Option<Resource>,
+impl Chore {
+    /// True when it is time to look, at most once a minute.
+    fn is_due(&self, now_us: u64, random: u64) -> bool {
+        let mut next_us = lock(&self.0);
+        let due = match *next_us {
+            Some(next_us) => now_us >= next_us,
+            None => random.is_multiple_of(CHANCE),
+        };
+        if due || next_us.is_none() {
+            *next_us = Some(now_us.saturating_add(PAUSE_US));
+        }
+        due
+    }
 }
 
 impl Engine {
     /// Looks after a few idle resources now and then, in the background.
     pub(super) fn tidy_up(self: &Arc<Self>) {
-        let engine = Arc::clone(self);
-        let Ok(mut round) = engine.chore.round.try_lock() else { return };
-        let now_us = clock::boot_us();
-        if !std::mem::replace(&mut round.begun, true) && !self.jitter.draw().is_multiple_of(CHANCE) {
-            round.next_us = now_us + PAUSE_US;
-        }
-        if now_us < round.next_us {
+        if !self.chore.is_due(clock::boot_us(), self.jitter.draw()) {
             return;
         }
-        round.next_us = now_us + PAUSE_US;
-        drop(round);
-        let task = tokio::spawn(async move { engine.purge_some(clock::unix_us()).await.is_ok() });
+        let engine = Arc::clone(self);
+        let task = tokio::spawn(async move { engine.purge_in_turn(clock::unix_us()).await.is_ok() });
         self.keep(task.abort_handle());
     }
 
-    /// Takes one step. How many were forgotten.
-    pub(super) async fn purge_some(self: Arc<Self>, now_us: u64) -> Result<usize, Error> {
-        let mut round = self.chore.round.lock().await;
-        let purged = self.purge_step(&Purge { after: round.after.take(), dry_run: false }, now_us).await?;
-        round.after = purged.next;
-        Ok(purged.idle.len())
+    /// Makes the next step, unless some client has made one in the last minute: all that use the namespace take turns, and go on
+    /// where the last one stopped. How many were forgotten; `None` when it is not time.
+    pub(super) async fn purge_in_turn(&self, now_us: u64) -> Result<Option<usize>, Error> {
+        let range = RangeRequest::one(self.keys.turn());
+        let answer: RangeResponse =
+            self.rpc.call("/etcdserverpb.KV/Range", range, Effect::None).await.map_err(Fail::of_read)?;
+        let (turn, written) = match answer.kvs.first() {
+            Some(key) => (decode::<Turn>("whose turn it is to forget", &key.value)?, key.mod_revision),
+            None => (Turn::default(), 0),
+        };
+        // A clock that is far behind is not waited for.
+        if now_us.abs_diff(turn.at_us) < PAUSE_US {
+            return Ok(None);
+        }
+        let taken = Turn { at_us: now_us, ..turn };
+        let Some(written) = self.pass(written, &taken).await? else { return Ok(None) };
+        let after = Resource::decode(&taken.after).ok();
+        let purged = self.purge_some(after, now_us).await?;
+        let next = purged.next.as_ref().map(Resource::encode).unwrap_or_default();
+        self.pass(written, &Turn { after: next, ..taken }).await?;
+        Ok(Some(purged.idle.len()))
+    }
+
+    /// Writes whose turn it was, if nobody has since. When that was written.
+    async fn pass(&self, written: i64, turn: &Turn) -> Result<Option<i64>, Error> {
+        let compare = vec![Compare::written(self.keys.turn(), written)];
+        let change = vec![RequestOp::put(self.keys.turn(), turn, 0)];
+        let made = self.attempt(compare, change).await.map_err(Fail::of_write)?;
+        Ok(made.map(|made| made.header.unwrap_or_default().revision))
+    }
+
+    /// One step, whosever turn it is.
+    pub(super) async fn purge_some(&self, after: Option<Resource>, now_us: u64) -> Result<Purged, Error> {
+        self.purge_step(&Purge { after, dry_run: false }, now_us).await
     }
 
     /// One step for somebody who asks.

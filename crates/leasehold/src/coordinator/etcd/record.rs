@@ -133,6 +133,17 @@ pub(super) struct Mark {
     pub(super) lease: i64,
 }
 
+/// Who looked last for what to forget.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Turn {
+    /// µs since 1970 by the clock of whoever looked. Decides when somebody looks again, and nothing else.
+    #[prost(uint64, tag = "1")]
+    pub(super) at_us: u64,
+    /// The encoded name of the resource after which to go on; empty: from the beginning.
+    #[prost(string, tag = "2")]
+    pub(super) after: String,
+}
+
 /// The value of a place in the queue.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Place {
