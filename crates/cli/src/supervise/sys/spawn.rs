@@ -268,12 +268,20 @@ fn c_string(bytes: Vec<u8>) -> io::Result<CString> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+        time::Duration,
+    };
+
+    use leasehold_testkit::process::wait_until;
 
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(60);
+
     /// Whether a process waits in a call of the kernel, and in which program.
-    fn waits(pid: i32) -> Option<std::path::PathBuf> {
+    fn waits(pid: i32) -> Option<PathBuf> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.contains(") S ").then(|| fs::read_link(format!("/proc/{pid}/exe")).ok())?
     }
@@ -299,10 +307,8 @@ mod tests {
         let mut seen = None;
         let started = spawn("exit 7", |pid| {
             let here = fs::read_link("/proc/self/exe")?;
-            while waits(pid) != Some(here.clone()) {
-                std::thread::yield_now();
-            }
-            seen = Some(pid);
+            let ours = || (waits(pid)? == here).then_some(pid);
+            seen = Some(wait_until("our program, waiting", LONG, ours).map_err(io::Error::other)?);
             Ok(())
         });
         let Spawned { pid, .. } = started.unwrap();
