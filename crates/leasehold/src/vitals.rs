@@ -51,7 +51,7 @@ pub struct Vitals {
 
 impl Vitals {
     /// The TTL at which a lease that is renewed in the background survives a lost renewal, by the round trips and pauses that
-    /// were measured; see [`derive`]. `None` while there were fewer than 20 round trips, and when no TTL is long enough.
+    /// were measured; see [`derive()`]. `None` while there were fewer than 20 round trips, and when no TTL is long enough.
     pub fn needed_ttl(&self) -> Option<Duration> {
         let measured = Inputs {
             work_p99: Some(Duration::ZERO),

@@ -5,12 +5,15 @@
 
 use std::time::Duration;
 
-use leasehold_core::window::{ClockRule, Margin};
+use leasehold_core::window::ClockRule;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use leasehold_core::window::Margin;
 
 use super::{Finding, Verdict};
 use crate::clock;
 
 /// Between the two looks at a server's clock (ours: with round trips of a millisecond, it is then known to a fifth of ρ).
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) const SPAN: Duration = Duration::from_secs(1);
 /// Of so many questions the one that was answered fastest counts.
 const QUESTIONS: usize = 4;
@@ -81,6 +84,27 @@ impl Rate {
         format!("{whose} goes {gain} ppm {way} (± {error} ppm) of this machine's oscillator")
     }
 
+    /// This machine's own clock, which a time daemon may slew.
+    pub(super) fn judged_here(self) -> Finding {
+        /// What the kernel corrects a healthy oscillator by at most.
+        const USUAL_PPM: u64 = 500;
+        let fact = self.fact("the clock of this machine");
+        if self.gain_ppm.unsigned_abs() <= USUAL_PPM + self.error_ppm {
+            return Finding::fine("slewing", "windows", fact);
+        }
+        Finding::new(
+            Verdict::Note,
+            "slewing",
+            "windows",
+            format!("{fact}: it is being put right; holders look at the oscillator as well"),
+            "nothing, if that ends: a time daemon slews after a step was needed",
+        )
+    }
+}
+
+/// Of engines that have a clock which can be asked for.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+impl Rate {
     /// What it surely gains, at least.
     fn surely(self) -> i64 {
         self.gain_ppm.saturating_sub_unsigned(self.error_ppm)
@@ -118,28 +142,12 @@ impl Rate {
     }
 
     /// A server's clock, by which no lease ends.
+    #[cfg(feature = "postgres")]
     pub(crate) fn judged_for_people(self) -> Finding {
         Finding::fine(
             "clock rate",
             "windows",
             format!("{}; no lease ends by it", self.fact("the server's clock")),
-        )
-    }
-
-    /// This machine's own clock, which a time daemon may slew.
-    pub(super) fn judged_here(self) -> Finding {
-        /// What the kernel corrects a healthy oscillator by at most.
-        const USUAL_PPM: u64 = 500;
-        let fact = self.fact("the clock of this machine");
-        if self.gain_ppm.unsigned_abs() <= USUAL_PPM + self.error_ppm {
-            return Finding::fine("slewing", "windows", fact);
-        }
-        Finding::new(
-            Verdict::Note,
-            "slewing",
-            "windows",
-            format!("{fact}: it is being put right; holders look at the oscillator as well"),
-            "nothing, if that ends: a time daemon slews after a step was needed",
         )
     }
 }
@@ -162,6 +170,7 @@ mod tests {
         assert_eq!(looks(u64::MAX, 0, 0).error_ppm, u64::MAX);
     }
 
+    #[cfg(feature = "postgres")]
     #[test]
     fn a_server_is_judged_by_what_it_surely_gains() {
         let judged = |gain_ppm, error_ppm| Rate { gain_ppm, error_ppm }.judged().verdict;
