@@ -1,8 +1,8 @@
 /* Shifts the wall clock of one process: preloaded into a server under test.
  *
  * The file that LEASEHOLD_CLOCK_FILE names holds four i64: a shift in nanoseconds, where the clock stands (0: it goes), and how
- * many parts per million it gains since which nanosecond. Whoever writes there steps the clock, stops it, or has it run fast. Times come from raw system calls: a server's allocator may ask for the
- * time before its C library is ready. */
+ * many parts per million it gains since which nanosecond. Whoever writes there steps the clock, stops it, or has it run fast. Times
+ * come from raw system calls: a server's allocator may ask for the time before its C library is ready. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
