@@ -43,6 +43,7 @@ pub(crate) mod dial;
 pub(crate) mod examine;
 pub(crate) mod facts;
 pub(crate) mod failure;
+mod flight;
 #[cfg(test)]
 mod hostile;
 mod keeper;
@@ -52,6 +53,7 @@ pub(crate) mod node;
 pub(crate) mod op;
 mod options;
 mod pack;
+mod queue;
 mod script;
 pub(crate) mod space;
 pub(crate) mod target;

@@ -10,13 +10,14 @@ use redis::{Cmd, Value};
 
 use super::{
     failure::Failure,
-    link::{Link, Replicas, Task},
+    link::{Link, Replicas},
     op::Op,
+    queue::Task,
     space::Space,
     target::Target,
 };
 
-pub(crate) use super::link::MAX_OPS;
+pub(crate) use super::flight::MAX_OPS;
 
 /// One server.
 #[derive(Clone, Debug)]
@@ -65,6 +66,12 @@ impl Node {
     }
 
     async fn send(&self, space: &Arc<Space>, mut ops: Vec<Op>, asking: bool) -> Result<Vec<Value>, Failure> {
+        if ops.len() <= MAX_OPS && !ops.is_empty() {
+            let mut answers = self.link.call(Task::Step { space: Arc::clone(space), ops, asking }).await?;
+            // The first answer of each call is the server's time.
+            answers.drain(..1.min(answers.len()));
+            return Ok(answers);
+        }
         let mut calls = Vec::new();
         while !ops.is_empty() {
             let rest = ops.split_off(ops.len().min(MAX_OPS));
@@ -72,7 +79,6 @@ impl Node {
             ops = rest;
         }
         let answers = try_join_all(calls).await?;
-        // The first answer of each call is the server's time.
         Ok(answers.into_iter().flat_map(|call| call.into_iter().skip(1)).collect())
     }
 

@@ -126,6 +126,13 @@ const FIGURES: &[(&str, &str)] = &[
     ("MAX_BURIALS", "100"),
     ("MAX_PROPOSAL_LEAD", "1000000"),
     ("PAST_KEPT", "16"),
+    ("PAST_LAST", "15"),
+    ("PAST_TRIMMED_AT", "32"),
+    ("HOUR_US", "3600000000"),
+    ("DAY_US", "86400000000"),
+    ("RETENTION_HOUR_MS", "608400000"),
+    ("RETENTION_DAY_MS", "691200000"),
+    ("SLOT_FIELDS", "20"),
 ];
 
 /// A script as the server gets it.
@@ -219,7 +226,14 @@ mod tests {
             u128::from(MAX_FLOOR_LEAD_US),
             u128::from(Ttl::MAX.as_millis()),
         ];
-        assert!(FIGURES.contains(&("PAST_KEPT", &Past::KEPT.to_string())));
+        let told =
+            |name: &str| FIGURES.iter().find(|(other, _)| *other == name).unwrap().1.parse::<u64>().unwrap();
+        assert_eq!(told("PAST_KEPT"), Past::KEPT as u64);
+        assert_eq!(told("PAST_LAST") + 1, told("PAST_KEPT"));
+        assert!(told("PAST_TRIMMED_AT") > told("PAST_KEPT"));
+        assert_eq!(told("RETENTION_HOUR_MS"), told("RETENTION_MS") + told("HOUR_US") / 1_000);
+        assert_eq!(told("RETENTION_DAY_MS"), told("RETENTION_MS") + told("DAY_US") / 1_000);
+        assert_eq!(told("SLOT_FIELDS"), SLOT.len() as u64 + 1);
         for (figure, (name, text)) in figures.iter().zip(FIGURES) {
             assert_eq!(figure.to_string(), *text, "{name}");
         }

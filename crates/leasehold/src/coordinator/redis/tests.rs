@@ -28,6 +28,8 @@ use crate::{address::Host, coordinator::rules};
 const STEPS: u32 = 700;
 const RESOURCES: u64 = 2;
 const CLAIMS: u64 = 5;
+/// How long the keys of a line outlive its last refresh, as `join.lua` says.
+const LINE_LIFE_US: u64 = 3 * 45_000_000;
 
 /// A server, and the slots that say what it should answer.
 struct Pair {
@@ -125,10 +127,23 @@ impl Pair {
                 let ms = [1, 40, 300, 450, 600, 2_950, 3_100, 31_000, 46_000]
                     [usize::try_from(self.below(9)).unwrap()];
                 self.server.clock().forward(Duration::from_millis(ms)).unwrap();
+                self.vanish().await;
             }
         }
         for at in 0..self.slots.len() {
             self.compare(at).await;
+        }
+    }
+
+    /// A line that nobody has refreshed for long vanishes by itself; the model keeps its dead.
+    async fn vanish(&mut self) {
+        let (us, _) = self.ask(Op::look()).await;
+        let quarantined = self.quarantine_until_us;
+        for (_, _, line) in &mut self.slots {
+            let last = line.entries().map(|entry| entry.refreshed_us.max(quarantined)).max();
+            if last.is_some_and(|last| us >= last + LINE_LIFE_US) {
+                *line = MemoryLine::default();
+            }
         }
     }
 

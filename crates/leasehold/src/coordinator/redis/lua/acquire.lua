@@ -76,7 +76,7 @@ local function decide(claim, slot, line, entries, new)
 end
 
 local function run(claim, key, line, entries, past_key)
-  if told ~= space.max and (told > 0 or space.max > header[2]) then return { 'refused', 'agree', space.max } end
+  if told ~= space.max and (told > 0 or space.max > first_max) then return { 'refused', 'agree', space.max } end
   if claim.ttl > space.max then return { 'refused', 'ttl', space.max } end
   local slot, new = load(key)
   local answer, wake, lease = decide(claim, slot, line, entries, new)

@@ -8,16 +8,17 @@
 -- last, so one that fails has changed nothing, and it runs under pcall: its neighbours have nothing to do with it. The
 -- rules are those of `leasehold_core::slot`; a test compares them.
 --
--- Making a function and each variable that it sees is what a small script spends its time on, at every call. So there are
--- few of either here, and names of fields and constants are replaced by their numbers when the scripts are put together.
+-- What a small script spends its time on, at every call: making a function and each variable that it sees; growing a table
+-- item by item (so what is packed here is not an array, but its items one after another, and `{ unpack }` makes the table in
+-- one go); and writing a number as text, for a command that takes it (so such figures are texts where they can be). Names of
+-- fields and constants are replaced by their numbers when the scripts are put together.
 
 -- Microseconds of the server's clock. All times here are such; they stay exact in a double until the year 2255.
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 
 -- told: the longest TTL that the client's URL names, in milliseconds; 0 when it names none.
-local header = cmsgpack.unpack(ARGV[1])
-local told, reads_only = header[1], header[3]
+local told, first_max, reads_only, keeps_history = cmsgpack.unpack(ARGV[1])
 
 -- An incarnation is one reign of one master: `master_replid` is drawn anew when a process starts as master and whenever a
 -- replica becomes one, so it changes exactly when grants may have been forgotten, and a master that was deposed and comes
@@ -32,7 +33,7 @@ local space
 local differs = not stored or string.sub(stored, 5, 44) ~= incarnation
 if not stored then
   -- New, or without its memory.
-  space = { told > 0 and told or header[2], 0, 0, 0, 0, 0 }
+  space = { told > 0 and told or first_max, 0, 0, 0, 0, 0 }
 elseif string.sub(stored, 1, 4) ~= 'LHS1' then
   error('LHCORRUPT the key ' .. KEYS[1] .. ' holds something else', 0)
 else

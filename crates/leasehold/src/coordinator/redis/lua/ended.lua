@@ -1,7 +1,8 @@
 -- Ends the grant: how (0 released, 1 expired, 2 revoked), why, by whom.
 local function ended(slot, reason, why, by)
-  if header[4] and slot.granted > 0 then
-    past = cmsgpack.pack({ slot.holder, slot.label, slot.granted, slot.lease, slot.token, reason, why, by, now })
+  if keeps_history and slot.granted > 0 then
+    first_today = not slot.end_at or math.floor(slot.end_at / DAY_US) ~= math.floor(now / DAY_US)
+    past = cmsgpack.pack(slot.holder, slot.label, slot.granted, slot.lease, slot.token, reason, why, by, now)
   end
   slot.end_lease, slot.end_token, slot.end_reason = slot.lease, slot.token, reason
   slot.end_why, slot.end_by, slot.end_at = why, by, now

@@ -35,6 +35,6 @@ end
 
 -- Tells one client that one of its claims or grants should look again. A hint: that it cannot be sent is no failure.
 local function tell(wake, lease)
-  local hex = string.gsub(wake, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
+  local hex = string.format(string.rep('%02x', #wake), string.byte(wake, 1, #wake))
   redis.pcall('PUBLISH', 'lh:wake:' .. hex, lease)
 end
