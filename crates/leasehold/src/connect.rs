@@ -81,11 +81,7 @@ impl Url {
     async fn open(self, namespace: Namespace) -> Result<Arc<dyn Coordinator>, Error> {
         match self {
             Self::Network(address) => Engine::open(&address, namespace).await,
-            Self::Memory { name } => {
-                static STORES: OnceLock<Mutex<HashMap<String, MemoryStore>>> = OnceLock::new();
-                let store = lock(STORES.get_or_init(Mutex::default)).entry(name).or_default().clone();
-                Ok(Arc::new(MemoryCoordinator::new(store, namespace)))
-            }
+            Self::Memory { name } => Ok(Arc::new(MemoryCoordinator::new(memory(name), namespace))),
             Self::Sqlite { path, max_ttl } => open_sqlite(path, max_ttl, namespace),
         }
     }
@@ -113,6 +109,21 @@ impl Url {
             Self::Network(address) => Engine::examine(&address, namespace).await,
         }
     }
+
+    /// Removes all that is kept of a throwaway namespace, on a runtime that has I/O. How many things that were.
+    pub(crate) async fn discard(self, namespace: &Namespace) -> Result<u64, Error> {
+        match self {
+            Self::Memory { name } => Ok(memory(name).discard(namespace)),
+            Self::Sqlite { path, .. } => discard_sqlite(path, namespace).await,
+            Self::Network(address) => Engine::discard(&address, namespace).await,
+        }
+    }
+}
+
+/// This process's store of a name.
+fn memory(name: String) -> MemoryStore {
+    static STORES: OnceLock<Mutex<HashMap<String, MemoryStore>>> = OnceLock::new();
+    lock(STORES.get_or_init(Mutex::default)).entry(name).or_default().clone()
 }
 
 impl fmt::Display for Url {
@@ -192,14 +203,30 @@ fn examine_sqlite(path: Option<PathBuf>, namespace: &Namespace) -> Result<Vec<Fi
 
 #[cfg(not(feature = "sqlite"))]
 fn examine_sqlite(_: Option<PathBuf>, _: &Namespace) -> Result<Vec<Finding>, Error> {
-    Err(Error::new(Kind::Unsupported, "this build has no sqlite coordinator")
-        .advise("build with the feature `sqlite`"))
+    Err(no_sqlite())
+}
+
+#[cfg(feature = "sqlite")]
+async fn discard_sqlite(path: Option<PathBuf>, namespace: &Namespace) -> Result<u64, Error> {
+    use crate::coordinator::sqlite::{default_path, discard};
+    discard(&path.unwrap_or_else(default_path), namespace).await
+}
+
+#[cfg(not(feature = "sqlite"))]
+#[allow(clippy::unused_async, reason = "the engine that is left out awaits")]
+async fn discard_sqlite(_: Option<PathBuf>, _: &Namespace) -> Result<u64, Error> {
+    Err(no_sqlite())
 }
 
 #[cfg(not(feature = "sqlite"))]
 fn open_sqlite(_: Option<PathBuf>, _: Option<Ttl>, _: Namespace) -> Result<Arc<dyn Coordinator>, Error> {
-    Err(Error::new(Kind::Unsupported, "this build has no sqlite coordinator")
-        .advise("build with the feature `sqlite`"))
+    Err(no_sqlite())
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn no_sqlite() -> Error {
+    Error::new(Kind::Unsupported, "this build has no sqlite coordinator")
+        .advise("build with the feature `sqlite`")
 }
 
 /// Settings of a connection.

@@ -24,6 +24,7 @@
 
 mod acquisition;
 pub mod address;
+mod aside;
 pub mod blocking;
 mod cell;
 pub mod checkpoint;
@@ -55,6 +56,7 @@ pub mod settings;
 mod shared;
 pub mod skip;
 mod sync;
+mod throwaway;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod vitals;
@@ -70,5 +72,6 @@ pub use leasehold_core::{
 pub use leases::Leases;
 pub use outcome::{Done, Ended, NotAcquired, NotEnough, Outcome};
 pub use request::LeaseRequest;
+pub use throwaway::Throwaway;
 pub use vitals::{Vital, Vitals};
 pub use worker::Worker;

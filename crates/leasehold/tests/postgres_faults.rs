@@ -17,6 +17,8 @@ mod hammer;
 mod network;
 #[path = "postgres_faults/operators.rs"]
 mod operators;
+#[path = "postgres_faults/pool.rs"]
+mod pool;
 #[path = "postgres_faults/purge.rs"]
 mod purge;
 #[path = "postgres_faults/scene.rs"]

@@ -1,9 +1,11 @@
 //! A network that can be broken: a TCP proxy on the loopback interface, each direction apart.
 //!
 //! What it can do to a client: refuse it, cut it off (with a reset), hold everything back and keep the connection open
-//! (a half-open peer), let requests through and lose the answers (effect without reply), delay. Where several connections lead
-//! through it, it can lose the answers to certain requests alone; and where servers tell of one another, it can have them tell of
-//! proxies instead.
+//! (a half-open peer), let requests through and lose the answers (effect without reply), delay, let bytes through one by one. Where
+//! several connections lead through it, it can lose the answers to certain requests alone; where servers tell of one another, it can
+//! have them tell of proxies instead; and what clients said it can say a second time.
+
+mod heard;
 
 use std::{
     io,
@@ -24,6 +26,8 @@ use tokio::{
     },
     sync::watch,
 };
+
+use heard::Heard;
 
 use crate::lock;
 pub use crate::port::free_port;
@@ -46,6 +50,8 @@ pub enum Passage {
     Delayed(Duration),
     /// They are held back until the passage opens again; the connection stays.
     Stalled,
+    /// They pass one by one, with so much time between two: no message arrives as a whole.
+    Dripping(Duration),
     /// They vanish; the connection stays.
     Lost,
 }
@@ -72,6 +78,7 @@ impl State {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
+    server: SocketAddr,
     state: watch::Sender<State>,
     counts: Arc<Counts>,
 }
@@ -83,6 +90,7 @@ struct Counts {
     to_client: AtomicU64,
     lost: AtomicU64,
     words: Mutex<Words>,
+    heard: Heard,
 }
 
 /// What is looked for in what passes.
@@ -100,18 +108,40 @@ impl Proxy {
     /// # Errors
     /// When there is no port or no thread for it.
     pub fn start(server: SocketAddr) -> io::Result<Self> {
+        Self::of(server, Counts::default())
+    }
+
+    /// The same, which remembers what its clients say.
+    ///
+    /// # Errors
+    /// As [`Proxy::start`].
+    pub fn listening(server: SocketAddr) -> io::Result<Self> {
+        Self::of(server, Counts { heard: Heard::listening(), ..Counts::default() })
+    }
+
+    fn of(server: SocketAddr, counts: Counts) -> io::Result<Self> {
         let listener = listen()?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let open = State { to_server: Passage::Open, to_client: Passage::Open, refuse: false, epoch: 0 };
         let (state, watched) = watch::channel(open);
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(counts);
         let (runtime, counted) =
             (tokio::runtime::Builder::new_current_thread().enable_all().build()?, Arc::clone(&counts));
         thread::Builder::new()
             .name("proxy".to_owned())
             .spawn(move || runtime.block_on(serve(listener, server, watched, counted)))?;
-        Ok(Self { address, state, counts })
+        Ok(Self { address, server, state, counts })
+    }
+
+    /// Says again what was said on every connection that has ended or not, from its first byte to its last, each on a connection of its
+    /// own. Done when the server has heard all of it. How many bytes it answered. Needs a server whose login takes nothing that is drawn
+    /// anew, and that serves what it was sent before it sees the end of the connection.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or does not come to the end.
+    pub fn say_again(&self) -> io::Result<u64> {
+        self.counts.heard.say_again(self.server)
     }
 
     /// Where clients connect.
@@ -265,11 +295,12 @@ async fn connect(
     let _ = (client.set_zero_linger(), server.set_zero_linger());
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+    let conversation = counts.heard.begin();
     // Set by a request whose answer shall be lost.
     let mute = AtomicBool::new(false);
     tokio::select! {
-        () = pump(from_client, to_server, Direction::ToServer, state.clone(), &counts, &mute) => {}
-        () = pump(from_server, to_client, Direction::ToClient, state.clone(), &counts, &mute) => {}
+        () = pump(from_client, to_server, Direction::ToServer, state.clone(), &counts, (&mute, conversation)) => {}
+        () = pump(from_server, to_client, Direction::ToClient, state.clone(), &counts, (&mute, conversation)) => {}
         _ = state.wait_for(|state| state.epoch != epoch) => {}
     }
 }
@@ -281,7 +312,7 @@ async fn pump(
     direction: Direction,
     mut state: watch::Receiver<State>,
     counts: &Counts,
-    mute: &AtomicBool,
+    (mute, conversation): (&AtomicBool, usize),
 ) {
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -289,7 +320,10 @@ async fn pump(
         counts.of(direction).fetch_add(length as u64, Ordering::SeqCst);
         let words = lock(&counts.words).clone();
         match direction {
-            Direction::ToServer => _ = mute.fetch_or(words.forbid(&buffer[..length]), Ordering::SeqCst),
+            Direction::ToServer => {
+                mute.fetch_or(words.forbid(&buffer[..length]), Ordering::SeqCst);
+                counts.heard.note(conversation, &buffer[..length]);
+            }
             Direction::ToClient if mute.load(Ordering::SeqCst) && !words.unanswered.is_empty() => {
                 counts.lost.fetch_add(length as u64, Ordering::SeqCst);
                 continue;
@@ -298,7 +332,7 @@ async fn pump(
         }
         let passage = state.borrow_and_update().passage(direction);
         match passage {
-            Passage::Open => {}
+            Passage::Open | Passage::Dripping(_) => {}
             Passage::Delayed(by) => tokio::time::sleep(by).await,
             Passage::Stalled => {
                 let moved = state.wait_for(|state| state.passage(direction) != Passage::Stalled).await;
@@ -312,10 +346,25 @@ async fn pump(
         if state.borrow().passage(direction) == Passage::Lost {
             continue;
         }
-        if to.write_all(&buffer[..length]).await.is_err() {
+        if carry(&mut to, &buffer[..length], passage).await.is_err() {
             return;
         }
     }
+}
+
+/// Writes at once, or byte by byte.
+async fn carry(to: &mut OwnedWriteHalf, bytes: &[u8], passage: Passage) -> io::Result<()> {
+    let Passage::Dripping(pause) = passage else { return to.write_all(bytes).await };
+    for byte in bytes.chunks(1) {
+        to.write_all(byte).await?;
+        // Timers are too coarse for none at all.
+        if pause.is_zero() {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(pause).await;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -417,6 +466,35 @@ mod tests {
         let said = ":20001\r\n:200011\r\nMOVED 1 h:20003\r\n:20001\r\n";
         let heard = ":20002\r\n:200011\r\nMOVED 1 h:20004\r\n:20002\r\n";
         assert_eq!(says(&mut client(&proxy), said).unwrap(), heard);
+    }
+
+    #[test]
+    fn bytes_that_drip_come_one_by_one_and_all_of_them() {
+        let proxy = Proxy::start(echo()).unwrap();
+        let mut client = client(&proxy);
+        proxy.set(Direction::ToClient, Passage::Dripping(Duration::from_millis(300)));
+        client.write_all(b"drop").unwrap();
+        let (mut heard, mut parts, mut buffer) = (Vec::<u8>::new(), 0, [0; 16]);
+        while heard.len() < 4 {
+            let length = client.read(&mut buffer).unwrap();
+            heard.extend(&buffer[..length]);
+            parts += 1;
+        }
+        assert!(heard == b"drop" && parts > 1, "{heard:?} in {parts}");
+        // Without a pause they come in order too.
+        proxy.set_both(Passage::Dripping(Duration::ZERO));
+        assert_eq!(says(&mut client, "a longer sentence").unwrap(), "a longer sentence");
+    }
+
+    #[test]
+    fn what_was_said_is_said_again_on_a_connection_of_its_own() {
+        let proxy = Proxy::listening(echo()).unwrap();
+        assert_eq!(says(&mut client(&proxy), "one").unwrap(), "one");
+        let mut two = client(&proxy);
+        assert_eq!(says(&mut two, "four").unwrap(), "four");
+        assert_eq!(says(&mut two, "!").unwrap(), "!");
+        assert_eq!(proxy.say_again().unwrap(), 3 + 5);
+        assert_eq!(Proxy::start(echo()).unwrap().say_again().unwrap(), 0);
     }
 
     #[test]

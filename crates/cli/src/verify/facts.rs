@@ -13,15 +13,13 @@ use leasehold::{
     Leases, Ttl, Vitals,
     blocking::block_on,
     clock,
-    core::{profile::Profile, record::Page, request::Listing},
+    core::profile::Profile,
     doctor::{self, Verdict},
 };
 use serde::Serialize;
 
 use crate::settings::Settings;
 
-/// What stays of a run in the engine is remembered by it for this long.
-pub(super) const REMEMBERED: &str = "7d";
 /// How often round trips are measured.
 const MEASURED: Duration = Duration::from_millis(50);
 /// And rests in between, so that it is no load.
@@ -128,10 +126,4 @@ impl Drop for Meter {
             let _ = thread.join();
         }
     }
-}
-
-/// How many resources the engine remembers in this namespace.
-pub(super) fn remembered(leases: &Leases) -> Option<usize> {
-    let page: Page = block_on(leases.list(Listing { free_too: true, ..Listing::new() })).ok()?;
-    Some(page.items.len())
 }

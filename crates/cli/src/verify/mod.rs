@@ -12,9 +12,10 @@
 //! a fence, of which stale ones must have landed.
 //!
 //! It is safe beside a deployment in use: a namespace of its own, a bounded number of workers and requests, faults in its own
-//! processes and connections only.
+//! processes and connections only. At its end the namespace goes, however the run ended.
 
 mod crew;
+mod ending;
 mod facts;
 mod faults;
 mod ledger;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Namespace, Ttl};
+use leasehold::Ttl;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -96,12 +96,6 @@ pub(super) fn journal(folder: &Path, name: &str) -> PathBuf {
 /// The file by which a worker says that it rests.
 pub(super) fn resting(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.rests"))
-}
-
-/// A namespace that nobody else has.
-pub(super) fn namespace() -> Result<Namespace, Failure> {
-    let id = leasehold_testkit::random::lease_id().to_string();
-    Ok(Namespace::new(&format!("__verify_{}", &id[..16.min(id.len())]))?)
 }
 
 /// A duration in nanoseconds.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     Ledger, Options, Recipe, Verdict,
-    facts::{ClockOffset, Facts, REMEMBERED},
+    facts::{ClockOffset, Facts},
     faults::Counts,
     usage::Usage,
 };
@@ -22,6 +22,9 @@ const ENOUGH_TAKEOVERS: u64 = 10;
 /// etcd ends leases up to half a second late, and a commit later; its own granularity is in the TTL already.
 const ETCD_LAG: Duration = Duration::from_secs(1);
 
+/// So long the engine remembers resources that nobody uses, where they are not discarded.
+const REMEMBERED: &str = "7d";
+
 /// What the parent has measured.
 pub(super) struct Measured {
     pub(super) took: Duration,
@@ -32,7 +35,6 @@ pub(super) struct Measured {
     pub(super) vitals: Vitals,
     pub(super) offset: Option<ClockOffset>,
     pub(super) usage: Usage,
-    pub(super) remembered: Option<usize>,
     pub(super) namespace: String,
 }
 
@@ -87,7 +89,8 @@ pub(crate) struct Run {
     pub(crate) host_pause_max_us: u64,
     pub(crate) usage: Usage,
     pub(crate) namespace: String,
-    pub(crate) resources_left: Option<usize>,
+    /// Why something of it may be left at the coordinator; `None` when nothing is.
+    pub(crate) left: Option<String>,
 }
 
 impl Report {
@@ -127,7 +130,8 @@ impl Report {
             host_pause_max_us: micros(vitals.host_pause.max),
             usage: measured.usage,
             namespace: measured.namespace,
-            resources_left: measured.remembered,
+            // Known when it is over.
+            left: None,
         };
         let mut report = Self::of_history(ledger, verdict);
         report.history = history;
@@ -339,13 +343,14 @@ fn after(run: &Run, say: &mut impl FnMut(&str, String)) {
         untested.insert(0, "cuts of the network");
     }
     say("not shown", format!("{}   (see: leasehold doctor)", untested.join(", ")));
-    if let Some(left) = run.resources_left {
-        let namespace = &run.namespace;
-        say(
-            "left",
-            format!("{left} remembered resources in namespace {namespace}, forgotten after {REMEMBERED}"),
-        );
-    }
+    let namespace = &run.namespace;
+    let left = match &run.left {
+        None => format!("nothing: the namespace {namespace} is discarded"),
+        Some(why) => format!(
+            "some of the namespace {namespace}, its resources for {REMEMBERED}: it could not be discarded, {why}"
+        ),
+    };
+    say("left", left);
 }
 
 /// The events that show a violation: who, when after the first of them, with which token.

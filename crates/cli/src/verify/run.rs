@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Label, Leases, Ttl, blocking::block_on, core::request::Preparation};
+use leasehold::{Label, Leases, Throwaway, Ttl, blocking::block_on, core::request::Preparation};
 use leasehold_testkit::{check::Event, clock::boot_ns};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -15,10 +15,11 @@ use tempfile::TempDir;
 use super::{
     Ledger, Options, Recipe, Verdict,
     crew::Crew,
+    ending,
     facts::{self, Facts, Meter},
     faults::{Faults, spared},
     naive,
-    plan::{Plan, STOP, namespace, nanos},
+    plan::{Plan, STOP, nanos},
     register::Registers,
     report::{Measured, Report},
     tails::Tails,
@@ -41,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const MOST_DEATHS: u32 = 5;
 /// Between two looks at memory and descriptors.
 const SAMPLED: Duration = Duration::from_secs(5);
+/// How long the parent's own client may take to end.
+const CLOSING: Duration = Duration::from_secs(5);
 /// The shortest TTL of a run: shorter ones are lost to any busy machine.
 const LEAST_TTL: Duration = Duration::from_secs(1);
 
@@ -55,16 +58,35 @@ pub(crate) struct Ran {
 pub(crate) fn run(options: &Options, settings: &Settings) -> Result<Ran, Failure> {
     // Before anything starts a thread.
     let interrupts = Interrupts::watch().map_err(|error| not_run(&error))?;
+    let throwaway =
+        Throwaway::draw(ending::PREFIX).map_err(|error| Failure::from(error).moved_to(Exit::NotRun))?;
     let mut settings = settings.clone();
-    settings.namespace = namespace()?;
+    settings.namespace = throwaway.namespace().clone();
     let label = || Label::from_lossy(&format!("verify:{}", std::process::id()));
     let leases = client::connect(&settings, label).map_err(|failure| failure.moved_to(Exit::NotRun))?;
+    let ran = play(options, &settings, leases.clone(), interrupts);
+    // Whatever became of it: all workers have ended, and a client that still lived would make a record again.
+    block_on(leases.close(CLOSING));
+    let left = ending::discard(&throwaway, &settings.url);
+    let mut ran = ran?;
+    if let Some(run) = &mut ran.report.run {
+        run.left = left;
+    }
+    Ok(ran)
+}
+
+fn play(
+    options: &Options,
+    settings: &Settings,
+    leases: Leases,
+    interrupts: Interrupts,
+) -> Result<Ran, Failure> {
     let fresh = Preparation { fresh: true, max_ttl: Some(leases.profile().max_ttl) };
     block_on(leases.prepare(fresh)).map_err(|error| Failure::from(error).moved_to(Exit::NotRun))?;
     if options.recipe == Recipe::Naive {
         in_runtime(naive::prepare(&settings.url))?;
     }
-    let ran = Scene::new(options, &settings, leases, interrupts).and_then(Scene::play);
+    let ran = Scene::new(options, settings, leases, interrupts).and_then(Scene::play);
     if options.recipe == Recipe::Naive {
         in_runtime(naive::clean(&settings.url, settings.namespace.as_str()))?;
     }
@@ -283,7 +305,6 @@ impl<'a> Scene<'a> {
             vitals: self.meter.vitals(),
             offset: self.offset,
             usage: self.samples.usage(),
-            remembered: facts::remembered(&self.leases),
             namespace: self.leases.namespace().to_string(),
         };
         let verdict = Verdict::of(&self.ledger, self.options.recipe);

@@ -1,11 +1,22 @@
 //! Real runs. How long one lasts follows from what it has seen: a busy machine makes it longer, and no verdict different.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::Read as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use leasehold_testkit::process::wait_until;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{engines, leasehold, line, report};
+
+/// Above the longest that a lease of etcd lives which nobody keeps alive.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn on(engine: &str, folder: &Path) -> (Box<dyn engines::Engine>, String) {
     let found = engines::all().into_iter().find(|found| found.name() == engine).unwrap();
@@ -17,7 +28,7 @@ fn on(engine: &str, folder: &Path) -> (Box<dyn engines::Engine>, String) {
 fn passes(engine: &str, time: &str, more: &[&str]) -> (TempDir, Value) {
     let folder = TempDir::new().unwrap();
     // The server ends when it is dropped.
-    let (_server, url) = on(engine, folder.path());
+    let (server, url) = on(engine, folder.path());
     let words = [&["verify", "--json", "--url", &url, "--for", time], more].concat();
     // A run that saw too little to judge has judged nothing: which worker is killed at which moment is chance. It is begun anew.
     let (mut report, mut code) = self::report(&leasehold(folder.path(), &words));
@@ -35,7 +46,18 @@ fn passes(engine: &str, time: &str, more: &[&str]) -> (TempDir, Value) {
     let run = &report["run"];
     assert!(run["kills"].as_u64() > Some(0) && run["pauses"].as_u64() > Some(0), "{report:#}");
     assert!(run["namespace"].as_str().unwrap().starts_with("__verify_"), "{report:#}");
+    leaves_nothing(&*server, folder.path(), &report);
     (folder, report)
+}
+
+/// Nothing of a run is left at the coordinator. What no key hangs on any more runs out: a lease of etcd that a killed worker had.
+fn leaves_nothing(server: &dyn engines::Engine, folder: &Path, report: &Value) {
+    let run = &report["run"];
+    assert_eq!(run["left"], Value::Null, "{report:#}");
+    let namespace = run["namespace"].as_str().unwrap();
+    let gone = || server.traces(folder, namespace).is_empty().then_some(());
+    let waited = wait_until("the end of what is left", PATIENCE, gone);
+    assert!(waited.is_ok(), "{:?}", server.traces(folder, namespace));
 }
 
 #[test]
@@ -88,10 +110,33 @@ fn an_etcd_passes_while_workers_are_cut_off() {
     assert_eq!(report["run"]["has_links"], true);
 }
 
+#[test]
+fn a_run_that_is_interrupted_leaves_nothing_either() {
+    let folder = TempDir::new().unwrap();
+    let (server, url) = on("redis", folder.path());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["verify", "--url", &url, "--for", "10m"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let works = || (!server.traces(folder.path(), "").is_empty()).then_some(());
+    let began = wait_until("the run's first keys", PATIENCE, works);
+    let id = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = child.wait().unwrap();
+    began.unwrap();
+    assert!(said.contains("ended by SIGTERM") && !status.success(), "{status}: {said}");
+    assert_eq!(server.traces(folder.path(), ""), Vec::<String>::new());
+}
+
 /// The proof of the proof: what people write on a free afternoon is caught, with the two that overlapped.
 fn the_textbook_is_caught(engine: &str) {
     let folder = TempDir::new().unwrap();
-    let (_server, url) = on(engine, folder.path());
+    let (server, url) = on(engine, folder.path());
     let words = ["verify", "--json", "--url", &url, "--for", "30s", "--baseline", "naive"];
     let (report, code) = report(&leasehold(folder.path(), &words));
     assert_eq!((code, report["result"].as_str()), (1, Some("violation")), "{report:#}");
@@ -106,6 +151,7 @@ fn the_textbook_is_caught(engine: &str) {
     let history = report["history"].as_str().unwrap();
     let again = leasehold(folder.path(), &["verify", "check", history]);
     let said = String::from_utf8(again.stdout).unwrap();
+    leaves_nothing(&*server, folder.path(), &report);
     assert_eq!(again.status.code(), Some(1), "{said}");
     assert!(said.contains("violation S1-overlap") && said.contains("VIOLATION (exit 1)"), "{said}");
 }

@@ -107,6 +107,35 @@ impl Engine {
             }
         }
     }
+
+    /// Removes all that is kept of a throwaway namespace. How many things that were.
+    ///
+    /// # Errors
+    /// As the engine's own `discard`.
+    #[allow(clippy::unused_async, reason = "each engine that is built in awaits")]
+    pub(crate) async fn discard(address: &Address, namespace: &Namespace) -> Result<u64, Error> {
+        match Self::of_scheme(&address.scheme) {
+            #[cfg(feature = "postgres")]
+            Some(Self::Postgres) => {
+                super::postgres::discard(super::postgres::Options::read(address)?, namespace).await
+            }
+            #[cfg(feature = "redis")]
+            Some(Self::Redis) => {
+                super::redis::discard(super::redis::Options::read(address)?, namespace).await
+            }
+            #[cfg(feature = "redis")]
+            Some(Self::Redlock) => {
+                super::redlock::discard(super::redlock::Options::read(address)?, namespace).await
+            }
+            #[cfg(feature = "etcd")]
+            Some(Self::Etcd) => super::etcd::discard(super::etcd::Options::read(address)?, namespace).await,
+            #[allow(unreachable_patterns, reason = "reached when an engine is left out of the build")]
+            _ => {
+                let _ = namespace;
+                Err(missing(&address.scheme))
+            }
+        }
+    }
 }
 
 fn missing(scheme: &str) -> Error {

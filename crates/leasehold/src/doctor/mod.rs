@@ -6,12 +6,11 @@
 mod machine;
 pub(crate) mod rate;
 
-use std::{borrow::Cow, thread};
+use std::borrow::Cow;
 
 use leasehold_core::{Error, Kind, Namespace};
-use tokio::sync::oneshot;
 
-use crate::Url;
+use crate::{Url, aside};
 
 /// Examines the deployment behind `url`, as far as this client may look.
 ///
@@ -25,29 +24,14 @@ use crate::Url;
 pub async fn examine(url: &str, namespace: &Namespace) -> Result<Report, Error> {
     let (url, namespace) = (Url::parse(url)?, namespace.clone());
     let place = url.place();
-    let (tell, told) = oneshot::channel();
-    // Engines behind a network need a runtime with I/O, and the caller may have none.
-    let spawned = thread::Builder::new().name("leasehold-doctor".to_owned()).spawn(move || {
-        let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let findings = match built {
-            Ok(runtime) => runtime.block_on(async {
-                let mut findings = url.examine(&namespace).await?;
-                findings.extend(machine::examine().await);
-                Ok(findings)
-            }),
-            Err(reason) => Err(no_thread(&reason)),
-        };
-        // Whoever asked may have gone.
-        let _ = tell.send(findings);
-    });
-    spawned.map_err(|reason| no_thread(&reason))?;
-    let findings = told.await.map_err(|_| Error::new(Kind::Unavailable, "the examination ended early"))?;
-    let findings = findings.map_err(|error| error.at(&place))?;
+    let work = move || async move {
+        let mut findings = url.examine(&namespace).await?;
+        findings.extend(machine::examine().await);
+        Ok(findings)
+    };
+    let early = || Error::new(Kind::Unavailable, "the examination ended early");
+    let findings = aside::run("leasehold-doctor", work, early).await.map_err(|error| error.at(&place))?;
     Ok(Report { place, findings })
-}
-
-fn no_thread(reason: &std::io::Error) -> Error {
-    Error::new(Kind::Unavailable, format!("the examination could not be started: {reason}"))
 }
 
 /// What an examination found.

@@ -26,6 +26,11 @@ impl Keys {
         Self { root: format!("{prefix}/{namespace}/") }
     }
 
+    /// What all keys of the namespace start with.
+    pub(super) fn root(&self) -> &str {
+        &self.root
+    }
+
     pub(super) fn meta(&self) -> String {
         format!("{}meta", self.root)
     }

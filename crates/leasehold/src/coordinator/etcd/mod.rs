@@ -35,6 +35,7 @@
 //! That concerns fairness and never exclusion. The dates in records, and `once_per`, are by the wall clocks of the clients.
 
 mod acquire;
+mod discard;
 mod engine;
 mod examine;
 mod failure;
@@ -77,6 +78,7 @@ use leasehold_core::{
 };
 use tokio::{runtime::Handle, task::JoinHandle};
 
+pub(crate) use discard::discard;
 use engine::Engine;
 pub use examine::examine;
 pub use options::Options;

@@ -346,6 +346,11 @@ impl MemoryStore {
         self.step(namespace, |space, now| space.purge(purge, STEP, now))
     }
 
+    /// Removes a throwaway namespace. How many resources it had, and itself.
+    pub(crate) fn discard(&self, namespace: &Namespace) -> u64 {
+        lock(&self.spaces).remove(namespace).map_or(0, |space| space.cells.len() as u64 + 1)
+    }
+
     pub(super) fn prepare(&self, namespace: &Namespace, preparation: Preparation) -> Result<Prepared, Error> {
         self.step(namespace, |space, now| {
             if space.prepared && preparation.fresh {

@@ -36,6 +36,7 @@
 mod answer;
 mod asker;
 mod desk;
+mod discard;
 mod examine;
 mod failure;
 mod ident;
@@ -67,6 +68,7 @@ use leasehold_core::{
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
+pub(crate) use self::discard::discard;
 #[doc(hidden)]
 pub use self::open::climb;
 pub use self::options::{Expiry, Listen, Mode, Options, Target, Tls};

@@ -10,9 +10,7 @@ use std::{
 };
 
 use leasehold_core::Kind;
-#[cfg(feature = "effects")]
-use redis::Cmd;
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{
@@ -160,7 +158,6 @@ impl Cluster {
     }
 
     /// Runs a plain command on keys of this slot, wherever it is.
-    #[cfg(feature = "effects")]
     pub(super) async fn plain(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
         let mut host = self.host_of(slot).await?;
         for _ in 0..MAX_HOPS {

@@ -30,6 +30,7 @@
 //! | how do waiters hear? | `wake` |
 //! | what may go wrong, and what is said then? | `failure` |
 //! | what is promised here? | `facts`, `label`, `examine` |
+//! | how does a namespace for one run end? | `discard` |
 //!
 //! # Limits
 //!
@@ -40,6 +41,7 @@ pub(crate) mod answer;
 mod cluster;
 mod coordinator;
 pub(crate) mod dial;
+mod discard;
 pub(crate) mod examine;
 pub(crate) mod facts;
 pub(crate) mod failure;
@@ -67,6 +69,7 @@ use std::sync::Arc;
 use leasehold_core::{Coordinator, Error, Kind, Namespace};
 use tokio::{runtime::Handle, time::timeout};
 
+pub(crate) use self::discard::discard;
 #[cfg(feature = "effects")]
 pub(crate) use self::keeper::Keeper;
 use self::{

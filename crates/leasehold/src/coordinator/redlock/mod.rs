@@ -29,6 +29,7 @@
 //! | how is a grant kept, and ended? | `keep`, `end` |
 //! | what do several nodes say together? | `merge`, `look` |
 //! | what is promised here? | `label`, `examine` |
+//! | how does a namespace for one run end? | `discard` |
 //!
 //! # Limits
 //!
@@ -38,6 +39,7 @@
 mod circle;
 mod claim;
 mod coordinator;
+mod discard;
 mod end;
 mod examine;
 mod join;
@@ -58,6 +60,7 @@ use std::sync::Arc;
 
 use leasehold_core::{Coordinator, Error, Namespace};
 
+pub(crate) use self::discard::discard;
 pub use self::{examine::examine, options::Options};
 
 /// Connects. To be called on a runtime that outlives the coordinator: its connections live there.

@@ -14,7 +14,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | how is the file found, made, known to be ours, opened? | `place`, `open`, `schema`, `in_use`, `filesystem` |
-//! | what does one request do? | `apply`, `space`, `row`, `line`, `heir`, `read`, `purge` |
+//! | what does one request do? | `apply`, `space`, `row`, `line`, `heir`, `read`, `purge`, `discard` |
 //! | what is one transaction, and who does it? | `session`, `inbox`, `worker` |
 //! | what may go wrong, and what is said then? | `failure` |
 //!
@@ -27,6 +27,7 @@
 mod apply;
 mod boot;
 mod clocks;
+mod discard;
 mod examine;
 mod failure;
 mod filesystem;
@@ -67,7 +68,6 @@ use leasehold_core::{
 };
 use tokio::{runtime::Handle, sync::oneshot};
 
-pub(crate) use self::examine::examine;
 pub use self::open::default_path;
 use self::{
     apply::Setting,
@@ -78,6 +78,7 @@ use self::{
     wake::{Bell, Ringer},
     worker::{Desk, Server},
 };
+pub(crate) use self::{discard::discard, examine::examine};
 use super::mailbox::Mailbox;
 use crate::{
     clock::{Clock, SystemClock},

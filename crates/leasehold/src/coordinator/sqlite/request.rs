@@ -43,6 +43,8 @@ pub(super) enum Request {
     List(Listing),
     Prepare(Preparation),
     Purge(Purge),
+    /// The namespace goes, with all that is in it.
+    Discard,
     /// The worker's own: the first in line was found dead when it was woken.
     PassOver(Unheard),
 }
@@ -58,6 +60,7 @@ pub(super) enum Reply {
     Listed(Page),
     Prepared(Prepared),
     Purged(Purged),
+    Discarded(u64),
     Passed,
 }
 
@@ -81,7 +84,7 @@ impl Request {
             Self::Revoke(revocation) => Some(&revocation.resource),
             Self::Inspect(resource) | Self::History(resource) => Some(resource),
             Self::PassOver(unheard) => Some(&unheard.resource),
-            Self::Renew(_) | Self::List(_) | Self::Prepare(_) | Self::Purge(_) => None,
+            Self::Renew(_) | Self::List(_) | Self::Prepare(_) | Self::Purge(_) | Self::Discard => None,
         }
     }
 

@@ -328,6 +328,7 @@ fn one(step: &mut Step<'_>, request: &Request, now: Now) -> Outcome<Reply> {
         Request::List(listing) => step.list(listing, now)?.map(Reply::Listed),
         Request::Prepare(preparation) => step.prepare(*preparation, now)?.map(Reply::Prepared),
         Request::Purge(purge) => Ok(Reply::Purged(step.purge_page(purge, now)?)),
+        Request::Discard => Ok(Reply::Discarded(step.discard()?)),
         Request::PassOver(unheard) => step.pass_over(unheard, now)?.map(|()| Reply::Passed),
     })
 }
