@@ -1,7 +1,7 @@
 //! Redis: one server, with or without replicas, watched by Sentinel, or a Cluster.
 //!
 //! ```text
-//!   callers ──▶ coordinator ──▶ link: gathers ──▶ a script: time, incarnation, operations ──▶ answers
+//!   callers ──▶ coordinator ──▶ queue, link: gather ──▶ a script: time, incarnation, operations ──▶ answers
 //!   (futures)   (operations)    (one task)              │
 //!                                                       └─ PUBLISH to the first in line, or to a revoked holder ──▶ bell
 //! ```
@@ -25,7 +25,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | what does a URL say, and how is the server found? | `options`, `target`, `dial`, `cluster` |
-//! | how do requests share a connection? | `link`, `node` |
+//! | how do requests share a connection? | `queue`, `flight`, `link`, `node` |
 //! | what do the scripts do, how are they put together? | `lua/`, `script`, `space`, `op`, `pack`, `answer` |
 //! | how do waiters hear? | `wake` |
 //! | what may go wrong, and what is said then? | `failure` |
